@@ -1,0 +1,41 @@
+"""3D face reconstruction as TensorRT engines.
+
+Importing this package costs nothing: torch, onnx, modelopt and tensorrt are imported by the functions that need them.
+
+    from face3d_trt import export_onnx, build_engine, compare
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from face3d_trt.engine.build import BuildOptions as BuildOptions
+    from face3d_trt.engine.build import build_engine as build_engine
+    from face3d_trt.graph.export import ExportOptions as ExportOptions
+    from face3d_trt.graph.export import export_onnx as export_onnx
+    from face3d_trt.parity.compare import CompareOptions as CompareOptions
+    from face3d_trt.parity.compare import compare as compare
+
+_HOMES = {
+    "BuildOptions": "face3d_trt.engine.build",
+    "build_engine": "face3d_trt.engine.build",
+    "CompareOptions": "face3d_trt.parity.compare",
+    "compare": "face3d_trt.parity.compare",
+    "ExportOptions": "face3d_trt.graph.export",
+    "export_onnx": "face3d_trt.graph.export",
+}
+__all__ = ["__version__", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

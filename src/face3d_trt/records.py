@@ -1,0 +1,146 @@
+"""What travels beside an artefact: facts of the model, of the typed ONNX, of the plan. JSON by pydantic.
+
+`model.onnx` carries a ModelInfo in its metadata; `<typed>.onnx.json` is a TypedRecord; `<plan>.json` is a Manifest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from face3d_trt.errors import PlanError
+from face3d_trt.files import write_text
+
+Precision = Literal["fp32", "fp16", "int8"]
+Weights = Literal["checkpoint", "seeded", "learned"]
+R = TypeVar("R", bound="Record")
+
+
+class Record(BaseModel):
+    """Immutable, strict about unknown keys, stored as indented JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def write(self, path: Path) -> None:
+        """Write as JSON under `path`, whole or not at all."""
+        write_text(path, self.model_dump_json(indent=2) + "\n")
+
+    @classmethod
+    def read(cls: type[R], path: Path) -> R:
+        """Read from `path`.
+
+        Raises:
+            PlanError: The file is missing, or is not such a record.
+        """
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise PlanError(f"{path} is missing", run="face3d-trt build") from error
+        except (ValidationError, UnicodeDecodeError, OSError) as error:
+            raise PlanError(f"{path} is not a {cls.__name__} of this version: {error}", run="face3d-trt build") from error
+
+
+class ModelInfo(Record):
+    """Facts of the exported model; also inside the ONNX file, under the metadata key `face3d`."""
+
+    source: str  # what the user named: a directory or a ModelScope id
+    revision: str | None
+    weights: Weights  # "seeded": random weights of a stand-in, whose INT8 figures mean nothing
+    checkpoint_sha256: str
+    width: int  # channels of the first convolution; 64 upstream
+    vertices: int
+    outputs: Literal["coeffs", "mesh"]
+    input: Literal["float32", "uint8"]
+    template: tuple[tuple[float, float, float], ...]  # the five 3D points that alignment fits, 1.0 = 100 mm
+    version: str  # of face3d-trt
+
+
+class Calibration(Record):
+    """Which pictures calibrated an INT8 graph."""
+
+    folder: str
+    method: Literal["entropy", "max"]
+    images: int
+    skipped: int
+    fingerprint: str  # of the crops' pixels, whatever the files are called
+
+
+class KeptNode(Record):
+    """A node of the network that stays in float32 although a lower precision was asked for."""
+
+    node: str
+    reason: str
+
+
+class TypedRecord(Record):
+    """How a typed ONNX came to be. Reuse is decided by `fingerprint` and `sha256`, never by name or date."""
+
+    schema_version: Literal[1] = 1
+    precision: Precision
+    fingerprint: str  # of everything that went in
+    sha256: str  # of the typed ONNX itself
+    source_sha256: str  # of the float32 ONNX
+    calibration: Calibration | None
+    nodes: dict[str, int]  # nodes of the network by type: {"int8": 53, "fp16": 120, "fp32": 4}
+    kept: tuple[KeptNode, ...]
+    tools: dict[str, str]  # package -> version
+    seconds: float
+
+
+class ProfileRecord(Record):
+    """One optimization profile of the input: shapes as lists of int."""
+
+    min: tuple[int, ...]
+    opt: tuple[int, ...]
+    max: tuple[int, ...]
+
+
+class TensorRecord(Record):
+    """One input or output of the plan; -1 is a dynamic dimension."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Gpu(Record):
+    """The GPU a plan was built on."""
+
+    name: str
+    compute_capability: str  # "9.0"
+    driver: str
+
+
+class Manifest(Record):
+    """What is known about a plan; stands in `<plan>.json` and is checked before deserialising."""
+
+    schema_version: Literal[1] = 1
+    flavour: Literal["tensorrt", "tensorrt_rtx"]
+    flavour_version: str
+    gpu: Gpu | None  # None: built without a GPU
+    targets: tuple[str, ...]  # compute capabilities, for TensorRT-RTX: ("8.9",)
+    profiles: tuple[ProfileRecord, ...]
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    precision: Precision  # asked for
+    layers: dict[str, int]  # found: layers by type, {"int8": 53, "fp16": 70, "fp32": 12}
+    workspace_bytes: int | None
+    onnx: str  # float32 ONNX, file name in the same folder or a path relative to it
+    onnx_sha256: str
+    typed: str  # typed ONNX, likewise
+    typed_sha256: str
+    calibration: Calibration | None
+    plan_sha256: str
+    fingerprint: str  # of everything that went into the plan
+    model: ModelInfo
+    command: str
+    created: str  # ISO 8601, UTC
+    seconds: float
+    version: str  # of face3d-trt
+
+
+def manifest_path(plan: Path) -> Path:
+    """`engines/a.plan` → `engines/a.plan.json`."""
+    return plan.with_name(plan.name + ".json")
