@@ -33,6 +33,7 @@ help: ## Explain these targets.
 	@echo "  PIP_FLAGS=...       more options for pip install"
 
 install: $(STAMP) ## Install into .venv; does nothing when nothing changed.
+	@echo ".venv is up to date: source .venv/bin/activate"
 
 # Written last, so an interrupted installation is taken up again.
 $(STAMP): pyproject.toml constraints.txt

@@ -14,7 +14,6 @@ HEAVY = (
     "polygraphy",
     "cv2",
     "scipy",
-    "pydantic",
 )
 
 

@@ -131,6 +131,6 @@ def _gpu(gpu: GpuFacts) -> str:
 
 
 def _short(path: str | None) -> str:
-    """`/home/me/x` → `~/x`."""
+    """A path with the home folder as `~`."""
     home = str(Path.home())
     return "~" + path[len(home) :] if path and path.startswith(home + "/") else path or ""
