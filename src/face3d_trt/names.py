@@ -4,7 +4,7 @@ from __future__ import annotations
 
 INPUT = "input"  # (batch, 3, height, width) float32 RGB 0..1, or (batch, height, width, 3) uint8 RGB
 COEFFS = "coeffs"  # (batch, 257) float32
-VERTEX = "vertex"  # (batch, V, 3) float32, 1.0 = 100 mm, camera space before projection
+VERTEX = "vertex"  # (batch, V, 3) float32, 1.0 = 100 mm, world space: y up, camera at z = 10
 TEXTURE = "texture"  # (batch, V, 3) float32 RGB 0..1: albedo per vertex
 IMAGE = "image"  # the float32 NCHW tensor inside a uint8 graph: where the front ends and the network begins
 
