@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from face3d_trt.errors import PlanError
-from face3d_trt.records import ProfileRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from face3d_trt.records import ProfileRecord
 
 ONE_BY_ONE = 8  # pictures that are run alone; every other batch size sees all pictures
 RAGGED = 3  # the ragged size where max - 1 is taken already
@@ -35,8 +38,8 @@ class Batch:
 
     @property
     def label(self) -> str:
-        """`32 at 224×224 (profile 0)`."""
-        return f"{self.size} at {self.height}×{self.width} (profile {self.profile})"
+        """`32 at 224x224 (profile 0)`."""
+        return f"{self.size} at {self.height}x{self.width} (profile {self.profile})"
 
     def fill(self, pictures: int) -> Iterator[npt.NDArray[np.intp]]:
         """Indices of pictures, one array of `size` for each run; cycled, so that every row is a picture."""
@@ -53,7 +56,7 @@ def batches(profiles: Sequence[ProfileRecord], layout: Literal["float32", "uint8
         layout: Which of the two.
 
     Returns:
-        For each profile: min, opt, max, and a ragged size between them: max - 1, or 3 where max - 1 is one of the others.
+        For each profile: min, opt, max, and a ragged size between them: max - 1, or 3 where max - 1 is taken.
 
     Raises:
         PlanError: There is no profile, or one that is not of that layout.

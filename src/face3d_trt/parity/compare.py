@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +16,13 @@ from face3d_trt.records import Manifest, manifest_path
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from face3d_trt.model.load import FaceModel
     from face3d_trt.parity.batches import Batch
     from face3d_trt.parity.pictures import Chosen
     from face3d_trt.parity.runners import Candidate
+    from face3d_trt.records import Precision
 
 ENGINES = Path("engines")
 BUILD = "face3d-trt build"
@@ -32,8 +34,8 @@ class CompareOptions:
 
     Attributes:
         plan: A plan with its manifest beside it.
-        images: A photo, an aligned crop or a folder of them; None: the calibration folder of the manifest where it exists,
-            else the package's sample faces.
+        images: A photo, an aligned crop or a folder of them; None: the calibration folder of the manifest, where it
+            exists, else the package's sample faces.
         model: Directory or ModelScope id of the reference; None: the one in the manifest.
         limits: A file like `limits.json`; None: the package's.
     """
@@ -185,7 +187,7 @@ def _measured(
     measured, broken, diseased = measure(reference, candidates, sizes, chosen.pictures, report)
     titles = {candidate.name: candidate.title for candidate in candidates}
     # seeded weights amplify rounding: INT8 was off by half of the variation between pictures, however it was calibrated
-    ungated = frozenset({"int8"} if info.weights == "seeded" else ())
+    ungated: frozenset[Precision] = frozenset({"int8"}) if info.weights == "seeded" else frozenset()
     precisions = {candidate.name: candidate.precision for candidate in candidates}
     rows, failures = judge(measured, precisions, titles, limits, ungated)
     notes = []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from face3d_trt.parity.runners import Candidate
-from face3d_trt.records import Manifest
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from face3d_trt.parity.runners import Candidate
+    from face3d_trt.records import Manifest
 
 
 def engine_candidate(plan: Path, manifest: Manifest) -> Candidate | str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import TYPE_CHECKING
 
 from face3d_trt.parity.limits import Limits, limit_key
-from face3d_trt.parity.measure import Broken, Key, Measured
 from face3d_trt.parity.verdict import Failure, Row
-from face3d_trt.records import Precision
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from face3d_trt.parity.measure import Broken, Key, Measured
+    from face3d_trt.records import Precision
 
 OF_WHAT = {
     "variation": "of the variation between pictures",
@@ -106,8 +111,6 @@ def _row(entry: Measured, precision: Precision, limits: Limits, gated: bool) -> 
 
 
 def _with_verdict(row: Row, passed: bool) -> Row:
-    import dataclasses
-
     return dataclasses.replace(row, passed=passed)
 
 

@@ -1,16 +1,19 @@
-"""What each precision may differ from float32 PyTorch. The numbers stand in `limits.json`, replaceable by `--limits`."""
+"""How far each precision may be from float32 PyTorch: `limits.json`, or another such file by `--limits`."""
 
 from __future__ import annotations
 
 from importlib import resources
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from face3d_trt.errors import UsageError
 from face3d_trt.names import COEFFS, GROUPS, TEXTURE, VERTEX
-from face3d_trt.records import Precision
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from face3d_trt.records import Precision
 
 DEFAULT = "default"
 # An output, or a group of coefficients; "texture" alone is the output, "coeffs.texture" the 80 coefficients.
@@ -29,7 +32,7 @@ class PrecisionLimits(BaseModel):
     """Limits of one precision: by key (see KEYS), or `default` for every key that is not named.
 
     Attributes:
-        relative: Largest root-mean-square error of a batch, as a share of the root-mean-square variation between pictures.
+        relative: Largest root-mean-square error of a batch, as a share of the variation between pictures.
         row: Largest error of a single row of a batch, as a share of the same variation.
         cosine: Smallest cosine between candidate and reference over a batch.
     """

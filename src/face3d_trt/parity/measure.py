@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from polygraphy.backend.base import BaseRunner
 from polygraphy.comparator import Comparator
 
 from face3d_trt.names import INPUT
@@ -16,6 +14,11 @@ from face3d_trt.parity.batches import Batch, resize
 from face3d_trt.parity.metrics import ErrorSums, Figures, Scale, parts, scale
 from face3d_trt.parity.runners import Candidate, CandidateError, quiet
 from face3d_trt.report import SILENT, Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from polygraphy.backend.base import BaseRunner
 
 Array = npt.NDArray[Any]
 Key = tuple[str, str | None]  # output, coefficient group (None: the whole output)
@@ -95,22 +98,33 @@ def measure(
         sides = (batch.height, batch.width)
         crops = pictures.at(*sides)
         if sides not in scales:
-            report.stage(f"float32 PyTorch on {len(crops)} pictures at {sides[0]}×{sides[1]}")
+            report.stage(f"float32 PyTorch on {len(crops)} pictures at {sides[0]}x{sides[1]}")
             scales[sides], bad = _scales(reference, crops, pictures)
             diseased |= bad
         report.stage(f"batch {batch.label}: {', '.join(candidate.title for candidate in candidates)}")
-        running = list(candidates)
-        while running:
-            try:
-                rows, faults = _one_batch(reference, running, batch, crops, pictures, scales[sides])
-            except CandidateError as error:
-                broken.append(Broken(error.name, batch, None, error.problem))
-                running = [candidate for candidate in running if candidate.name != error.name]
-            else:
-                measured += rows
-                broken += faults
-                break
+        rows, faults = _all_that_run(reference, candidates, batch, crops, pictures, scales[sides])
+        measured += rows
+        broken += faults
     return measured, broken, diseased
+
+
+def _all_that_run(
+    reference: BaseRunner,
+    candidates: Sequence[Candidate],
+    batch: Batch,
+    crops: npt.NDArray[np.uint8],
+    pictures: Pictures,
+    scales: Mapping[Key, Scale],
+) -> tuple[list[Measured], list[Broken]]:
+    """One batch size; a candidate that cannot run it is left out, and the others run."""
+    if not candidates:
+        return [], []
+    try:
+        return _one_batch(reference, candidates, batch, crops, pictures, scales)
+    except CandidateError as error:
+        others = [candidate for candidate in candidates if candidate.name != error.name]
+        rows, faults = _all_that_run(reference, others, batch, crops, pictures, scales)
+        return rows, [Broken(error.name, batch, None, error.problem), *faults]
 
 
 def _scales(

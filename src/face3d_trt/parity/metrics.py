@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from face3d_trt.names import COEFFS, GROUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 Array = npt.NDArray[Any]
 
@@ -31,8 +33,8 @@ class Scale:
 
     Attributes:
         value: The divisor, above zero.
-        kind: "variation": of the reference minus its mean over the pictures. "magnitude": of the reference itself, because
-            pictures do not differ in it. "unit": 1, because the reference is zero for every picture.
+        kind: "variation": of the reference minus its mean over the pictures. "magnitude": of the reference itself,
+            because pictures do not differ in it. "unit": 1, because the reference is zero for every picture.
         pictures: How many pictures gave it.
     """
 
@@ -52,9 +54,9 @@ def scale(reference: Array) -> Scale:
     """
     rows = reference.reshape(len(reference), -1).astype(np.float64)
     magnitude = math.sqrt(np.square(rows).sum(axis=1).mean())
-    variation = math.sqrt(np.square(rows - rows.mean(axis=0)).sum(axis=1).mean())
     if not math.isfinite(magnitude) or magnitude == 0:
         return Scale(1.0, "unit", len(rows))
+    variation = math.sqrt(np.square(rows - rows.mean(axis=0)).sum(axis=1).mean())
     if variation <= STILL * magnitude:
         return Scale(magnitude, "magnitude", len(rows))
     return Scale(variation, "variation", len(rows))
@@ -67,8 +69,8 @@ class Figures:
     Attributes:
         max_abs: Largest absolute error, in the output's unit; inf when a value is not finite.
         mean_abs: Mean absolute error, in the output's unit.
-        relative: Root mean square over rows of the row's error norm, divided by the scale. With as many rows as pictures
-            this is norm of the error over norm of the variation between pictures.
+        relative: Root mean square over rows of the row's error norm, divided by the scale. With as many rows as
+            pictures this is norm of the error over norm of the variation between pictures.
         cosine: Cosine between all candidate rows and all reference rows, each laid out as one vector.
         worst: The largest error norm of one row, divided by the scale.
         worst_row: That row's index in its batch.

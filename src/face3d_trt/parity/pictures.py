@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from face3d_trt.errors import Face3DError
 from face3d_trt.parity.measure import Pictures
-from face3d_trt.records import Manifest
 from face3d_trt.report import SILENT, Reporter
+
+if TYPE_CHECKING:
+    from face3d_trt.records import Manifest
 
 PICTURES = 32  # more cost minutes on two cores at full width and change no figure by much
 ENOUGH = 8  # pictures that say how much pictures differ

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from face3d_trt.names import MM_PER_UNIT, VERTEX
-from face3d_trt.parity.verdict import Failure, Row, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rich.console import Console
     from rich.table import Table
+
+    from face3d_trt.parity.verdict import Failure, Row, Verdict
 
 FAILURES_SHOWN = 12
 NAMES_SHOWN = 5
@@ -76,10 +78,7 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
     worst = max(rows, key=lambda row: math.inf if math.isnan(row.relative) else row.relative)
     unit = MM_PER_UNIT if worst.output == VERTEX else 1.0
     name = f"  {worst.group}" if worst.group else worst.output
-    if all(row.passed for row in rows):
-        mark = "ok" if worst.gated else "shown"
-    else:
-        mark = "FAIL"
+    passed = "ok" if worst.gated else "shown"
     mean = sum(row.mean_abs * row.rows for row in rows) / sum(row.rows for row in rows)
     return (
         f"{name} (mm)" if worst.output == VERTEX else name,
@@ -89,12 +88,12 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
         f"{worst.allowed_relative * 100:g} %" if worst.gated else "-",
         f"{min((row.cosine for row in rows), key=lambda cosine: -math.inf if math.isnan(cosine) else cosine):.6f}",
         str(worst.batch),
-        mark,
+        passed if all(row.passed for row in rows) else "FAIL",
     )
 
 
 def _percent(share: float) -> str:
-    return f"{share * 100:.3g} %" if share < 100 else f"{share:.1e}×"
+    return f"{share * 100:.3g} %" if share < 100 else f"{share:.1e} x"
 
 
 def _condensed(failures: Sequence[Failure]) -> Iterator[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from face3d_trt.records import Precision, Weights
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from face3d_trt.records import Precision, Weights
 
 SCHEMA_VERSION = 1
 
@@ -39,7 +41,7 @@ class Row:
         inf: Values that are infinite.
         rows: Rows compared, over all runs at this batch size.
         scale: What errors are divided by, in the output's unit.
-        scale_kind: `variation` between pictures; `magnitude` where pictures do not differ; `unit` where the reference is 0.
+        scale_kind: `variation` between pictures, `magnitude` where they do not differ, `unit` where it is 0.
         allowed_relative: Limit of `relative`.
         allowed_worst: Limit of `worst`.
         allowed_cosine: Lower limit of `cosine`.
@@ -133,7 +135,7 @@ class Verdict:
         weights: `seeded`, `learned` or `checkpoint`.
         engine_ran: Whether the plan itself was run; if not, the verdict is of the typed ONNX.
         candidates: Name to title, in the order they ran.
-        batches: `32 at 224×224 (profile 0)` and so on.
+        batches: `32 at 224x224 (profile 0)` and so on.
         pictures: Names of the pictures.
         skipped: Pictures that could not be used, with the reason.
         origin: Where the pictures come from.
