@@ -39,7 +39,7 @@ def against_torch(tmp_path: Path) -> Compare:
         path = tmp_path / "graph.onnx"
         onnx.save(graph, path)
         runner = float32_runner(path) if precision == "fp32" else typed_runner(path)
-        candidate = Candidate(runner.name, "the graph", precision, runner)
+        candidate = Candidate(runner.name, "the graph", precision, lambda profile: runner)
         torch_runner = TorchRunner(Tiny(reference or weights()), ["coeffs"], "float32")
         measured, broken, diseased = measure(torch_runner, [candidate], SIZES, PICTURES)
         titles = {candidate.name: candidate.title}

@@ -155,9 +155,10 @@ def _candidates(plan: Path, files: _Files, manifest: Manifest) -> tuple[list[Can
     from face3d_trt.parity.runners import Candidate, float32_runner, typed_runner
 
     typed = f"the typed {manifest.precision} ONNX"
+    exact, rounded = float32_runner(files.onnx), typed_runner(files.typed)
     candidates = [
-        Candidate("onnxruntime-fp32", "ONNX Runtime, float32 ONNX", "fp32", float32_runner(files.onnx)),
-        Candidate("onnxruntime-typed", f"ONNX Runtime, {typed}", manifest.precision, typed_runner(files.typed)),
+        Candidate(exact.name, "ONNX Runtime, float32 ONNX", "fp32", lambda profile: exact),
+        Candidate(rounded.name, f"ONNX Runtime, {typed}", manifest.precision, lambda profile: rounded),
     ]
     engine = engine_candidate(plan, manifest)
     if isinstance(engine, str):

@@ -161,7 +161,7 @@ def _one_batch(
     faults: dict[tuple[str, str], Broken] = {}
     chosen = list(batch.fill(len(crops)))
     feeds = (pictures.feed(crops[indices]) for indices in chosen)
-    runners = [reference, *(candidate.runner for candidate in candidates)]
+    runners = [reference, *(candidate.runner(batch.profile) for candidate in candidates)]
     with quiet():
         # streaming: one batch of outputs at a time; a mesh of 35,709 vertices is 27 MB for 32 rows
         for run, indices in zip(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,13 +38,13 @@ class Candidate:
         name: `onnxruntime-fp32`, `onnxruntime-typed` or `tensorrt`.
         title: The same for people.
         precision: Whose limits it must keep.
-        runner: The Polygraphy runner.
+        runner: From the index of an optimization profile to the Polygraphy runner; ONNX Runtime has the same for all.
     """
 
     name: str
     title: str
     precision: Precision
-    runner: BaseRunner
+    runner: Callable[[int], BaseRunner]
 
 
 class CandidateError(Face3DError):
