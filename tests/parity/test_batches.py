@@ -14,7 +14,13 @@ def profile(low: int, opt: int, high: int, side: int = 224) -> ProfileRecord:
 
 @pytest.mark.parametrize(
     ("sizes", "expected"),
-    [((1, 8, 32), [1, 8, 31, 32]), ((1, 4, 4), [1, 3, 4]), ((1, 3, 4), [1, 3, 4]), ((1, 1, 1), [1]), ((1, 1, 2), [1, 2])],
+    [
+        ((1, 8, 32), [1, 8, 31, 32]),
+        ((1, 4, 4), [1, 3, 4]),
+        ((1, 3, 4), [1, 3, 4]),
+        ((1, 1, 1), [1]),
+        ((1, 1, 2), [1, 2]),
+    ],
 )
 def test_smallest_opt_max_and_a_ragged_size(sizes: tuple[int, int, int], expected: list[int]) -> None:
     assert [batch.size for batch in batches([profile(*sizes)], "float32")] == expected

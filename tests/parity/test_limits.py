@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 from importlib import resources
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from face3d_trt.errors import UsageError
 from face3d_trt.parity.limits import limit_key, load_limits
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHIPPED = json.loads(resources.files("face3d_trt.parity").joinpath("limits.json").read_text(encoding="utf-8"))
 

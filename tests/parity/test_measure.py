@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -18,7 +18,11 @@ from face3d_trt.parity.limits import load_limits
 from face3d_trt.parity.measure import Pictures, measure
 from face3d_trt.parity.runners import Candidate, TorchRunner, float32_runner, typed_runner
 from face3d_trt.parity.verdict import Failure, Row
-from face3d_trt.records import Precision
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from face3d_trt.records import Precision
 
 SIZES = tuple(Batch(0, size, SIDE, SIDE) for size in (1, 3, 8, 12))
 PICTURES = Pictures(crops(10), tuple(f"face{index}.png" for index in range(10)), "float32")
@@ -161,7 +165,9 @@ def test_a_reference_that_is_not_finite_fails_by_its_own_name(against_torch: Com
     assert any("coeffs.angle: float32 PyTorch itself" in f.text for f in failures)
 
 
-def test_a_batch_that_was_baked_in_is_an_error_of_that_batch_and_the_others_are_measured(against_torch: Compare) -> None:
+def test_a_batch_that_was_baked_in_is_an_error_of_that_batch_and_the_others_are_measured(
+    against_torch: Compare,
+) -> None:
     rows, failures = against_torch(tiny_onnx(weights(), batch=1))
     assert {row.batch for row in rows} == {1}
     assert {f.batch for f in failures} == {3, 8, 12}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from parity_graphs import tiny_onnx, weights
 
 from face3d_trt.errors import GraphError
 from face3d_trt.parity.rounding import round_explicitly
 from face3d_trt.parity.runners import typed_runner
-from parity_graphs import tiny_onnx, weights
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def chain() -> onnx.ModelProto:

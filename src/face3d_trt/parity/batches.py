@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +84,7 @@ def _sizes(shape: tuple[int, ...], layout: str, profile: int) -> tuple[int, int,
     return batch, height, width
 
 
-def resize(crops: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[Any]:
+def resize(crops: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[np.uint8]:
     """Crops at another size, for profiles that are not of the training crop's size.
 
     Args:

@@ -87,7 +87,7 @@ def compare(options: CompareOptions, report: Reporter = SILENT) -> Verdict:
     manifest = Manifest.read(manifest_path(options.plan))
     files = _files(options.plan, manifest)
     sizes = batches(manifest.profiles, manifest.model.input)
-    report.stage(f"comparing {options.plan}")
+    report.stage(f"plan       {options.plan}")
     model = load_model(options.model or _named(manifest), morphable=manifest.model.outputs == "mesh")
     checks = _integrity(files, manifest, model)
     chosen = choose_pictures(options.images, manifest, report)
@@ -100,7 +100,7 @@ def compare(options: CompareOptions, report: Reporter = SILENT) -> Verdict:
         weights=manifest.model.weights,
         engine_ran=any(candidate.name == "tensorrt" for candidate in candidates),
         candidates={candidate.name: candidate.title for candidate in candidates},
-        batches=tuple(size.label for size in sizes),
+        batches=_grouped(sizes),
         pictures=chosen.pictures.names,
         skipped=chosen.skipped,
         origin=chosen.origin,
@@ -110,6 +110,14 @@ def compare(options: CompareOptions, report: Reporter = SILENT) -> Verdict:
         notes=(*notes, *chosen.notes, *remarks),
         version=__version__,
     )
+
+
+def _grouped(sizes: Sequence[Batch]) -> tuple[str, ...]:
+    """`1, 8, 31, 32 at 224x224 (profile 0)`."""
+    groups: dict[str, list[str]] = {}
+    for size in sizes:
+        groups.setdefault(f"at {size.height}x{size.width} (profile {size.profile})", []).append(str(size.size))
+    return tuple(f"{', '.join(numbers)} {place}" for place, numbers in groups.items())
 
 
 @dataclass(frozen=True)

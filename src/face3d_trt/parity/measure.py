@@ -1,4 +1,4 @@
-"""Run reference and candidates side by side over every batch, and sum up the errors."""
+"""Run the reference on every picture and the candidates over every batch, and sum up the errors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from polygraphy.comparator import Comparator
 
 from face3d_trt.names import INPUT
 from face3d_trt.parity.batches import Batch, resize
-from face3d_trt.parity.metrics import ErrorSums, Figures, Scale, parts, scale
+from face3d_trt.parity.metrics import ROWS_AT_ONCE, ErrorSums, Figures, Scale, parts, scale
 from face3d_trt.parity.runners import Candidate, CandidateError, quiet
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from polygraphy.backend.base import BaseRunner
 
@@ -38,8 +38,8 @@ class Pictures:
     names: tuple[str, ...]
     layout: Literal["float32", "uint8"]
 
-    def at(self, height: int, width: int) -> Array:
-        """All of them as the graph takes them, at another size; a quarter of the bytes until they are fed."""
+    def at(self, height: int, width: int) -> npt.NDArray[np.uint8]:
+        """All of them at another size: (N, height, width, 3) uint8, a quarter of the bytes of what is fed."""
         return resize(self.crops, height, width)
 
     def feed(self, crops: npt.NDArray[np.uint8]) -> dict[str, Array]:
@@ -92,104 +92,90 @@ def measure(
     """
     measured: list[Measured] = []
     broken: list[Broken] = []
-    scales: dict[tuple[int, int], dict[Key, Scale]] = {}
     diseased: dict[Key, int] = {}
+    truths: dict[tuple[int, int], _Truth] = {}
     for batch in sizes:
         sides = (batch.height, batch.width)
-        crops = pictures.at(*sides)
-        if sides not in scales:
-            report.stage(f"float32 PyTorch on {len(crops)} pictures at {sides[0]}x{sides[1]}")
-            scales[sides], bad = _scales(reference, crops, pictures)
-            diseased |= bad
-        report.stage(f"batch {batch.label}: {', '.join(candidate.title for candidate in candidates)}")
-        rows, faults = _all_that_run(reference, candidates, batch, crops, pictures, scales[sides])
+        if sides not in truths:
+            report.stage(f"reference  float32 PyTorch, {len(pictures.names)} pictures at {sides[0]}x{sides[1]}")
+            truths[sides] = _truth(reference, pictures, *sides)
+            diseased |= truths[sides].diseased
+        report.stage(f"compare    batch {batch.label}")
+        rows, faults = _all_that_run(candidates, batch, pictures, truths[sides])
         measured += rows
         broken += faults
     return measured, broken, diseased
 
 
+@dataclass(frozen=True)
+class _Truth:
+    """What is right for every picture at one image size; a picture's result does not depend on the batch it is in."""
+
+    crops: npt.NDArray[np.uint8]
+    outputs: dict[str, Array]
+    scales: dict[Key, Scale]
+    diseased: dict[Key, int]
+
+
+def _truth(reference: BaseRunner, pictures: Pictures, height: int, width: int) -> _Truth:
+    crops = pictures.at(height, width)
+    feeds = (pictures.feed(crops[start : start + ROWS_AT_ONCE]) for start in range(0, len(crops), ROWS_AT_ONCE))
+    with quiet():
+        runs = [dict(run[0][1][0].items()) for run in Comparator.run([reference], data_loader=feeds, streaming=True)]
+    outputs = {name: np.concatenate([run[name] for run in runs]) for name in runs[0]}
+    keyed = {(name, group): rows[:, columns] for name, rows in outputs.items() for group, columns in parts(name)}
+    bad = {key: int((~np.isfinite(rows)).sum()) for key, rows in keyed.items()}
+    scales = {key: scale(rows) for key, rows in keyed.items()}
+    return _Truth(crops, outputs, scales, {key: count for key, count in bad.items() if count})
+
+
 def _all_that_run(
-    reference: BaseRunner,
-    candidates: Sequence[Candidate],
-    batch: Batch,
-    crops: npt.NDArray[np.uint8],
-    pictures: Pictures,
-    scales: Mapping[Key, Scale],
+    candidates: Sequence[Candidate], batch: Batch, pictures: Pictures, truth: _Truth
 ) -> tuple[list[Measured], list[Broken]]:
     """One batch size; a candidate that cannot run it is left out, and the others run."""
     if not candidates:
         return [], []
     try:
-        return _one_batch(reference, candidates, batch, crops, pictures, scales)
+        return _one_batch(candidates, batch, pictures, truth)
     except CandidateError as error:
         others = [candidate for candidate in candidates if candidate.name != error.name]
-        rows, faults = _all_that_run(reference, others, batch, crops, pictures, scales)
+        rows, faults = _all_that_run(others, batch, pictures, truth)
         return rows, [Broken(error.name, batch, None, error.problem), *faults]
 
 
-def _scales(
-    reference: BaseRunner, crops: npt.NDArray[np.uint8], pictures: Pictures
-) -> tuple[dict[Key, Scale], dict[Key, int]]:
-    feeds = (pictures.feed(crops[at : at + 8]) for at in range(0, len(crops), 8))
-    with quiet():
-        runs = [dict(run[0][1][0].items()) for run in Comparator.run([reference], data_loader=feeds, streaming=True)]
-    scales: dict[Key, Scale] = {}
-    bad: dict[Key, int] = {}
-    for output in runs[0]:
-        rows = np.concatenate([run[output].reshape(len(run[output]), -1) for run in runs])
-        for group, columns in parts(output):
-            scales[output, group] = scale(rows[:, columns])
-            if count := int((~np.isfinite(rows[:, columns])).sum()):
-                bad[output, group] = count
-    return scales, bad
-
-
 def _one_batch(
-    reference: BaseRunner,
-    candidates: Sequence[Candidate],
-    batch: Batch,
-    crops: npt.NDArray[np.uint8],
-    pictures: Pictures,
-    scales: Mapping[Key, Scale],
+    candidates: Sequence[Candidate], batch: Batch, pictures: Pictures, truth: _Truth
 ) -> tuple[list[Measured], list[Broken]]:
     """All runs of one batch size.
 
     Raises:
         CandidateError: One of the candidates could not run it.
     """
-    sums = {(c.name, *key): ErrorSums(divisor) for c in candidates for key, divisor in scales.items()}
+    sums = {(c.name, *key): ErrorSums(divisor) for c in candidates for key, divisor in truth.scales.items()}
     faults: dict[tuple[str, str], Broken] = {}
-    chosen = list(batch.fill(len(crops)))
-    feeds = (pictures.feed(crops[indices]) for indices in chosen)
-    runners = [reference, *(candidate.runner(batch.profile) for candidate in candidates)]
+    chosen = list(batch.fill(len(truth.crops)))
+    feeds = (pictures.feed(truth.crops[indices]) for indices in chosen)
+    runners = [candidate.runner(batch.profile) for candidate in candidates]
     with quiet():
         # streaming: one batch of outputs at a time; a mesh of 35,709 vertices is 27 MB for 32 rows
-        for run, indices in zip(
-            Comparator.run(runners, data_loader=feeds, streaming=True), _listed(chosen), strict=True
-        ):
-            results = [dict(outputs[0].items()) for _, outputs in run.items()]
+        for run, indices in zip(Comparator.run(runners, data_loader=feeds, streaming=True), chosen, strict=True):
             images = [pictures.names[index] for index in indices]
-            for candidate, result in zip(candidates, results[1:], strict=True):
-                for output, expected in results[0].items():
-                    problem = _misfit(output, expected, result)
+            for candidate, (_, outputs) in zip(candidates, run.items(), strict=True):
+                result = dict(outputs[0].items())
+                for name, rows in truth.outputs.items():
+                    expected = rows[indices]
+                    problem = _misfit(name, expected, result)
                     if problem:
-                        faults[candidate.name, output] = Broken(candidate.name, batch, output, problem)
+                        faults[candidate.name, name] = Broken(candidate.name, batch, name, problem)
                         continue
-                    for group, columns in parts(output):
-                        sums[candidate.name, output, group].add(
-                            expected[:, columns], result[output][:, columns], images
-                        )
-    rows = [
+                    for group, columns in parts(name):
+                        sums[candidate.name, name, group].add(expected[:, columns], result[name][:, columns], images)
+    figures = [
         Measured(name, batch, output, group, total.scale, total.figures())
         for (name, output, group), total in sums.items()
         if (name, output) not in faults
     ]
-    return rows, list(faults.values())
-
-
-def _listed(chosen: Sequence[npt.NDArray[np.intp]]) -> Iterator[list[int]]:
-    for indices in chosen:
-        yield indices.tolist()
+    return figures, list(faults.values())
 
 
 def _misfit(output: str, expected: Array, result: Mapping[str, Array]) -> str | None:

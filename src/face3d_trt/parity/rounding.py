@@ -81,7 +81,9 @@ def _types(model: ModelProto) -> dict[str, int]:
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
-        raise GraphError(f"the types inside the typed ONNX cannot be inferred: {error}", run="face3d-trt build") from error
+        raise GraphError(
+            f"the types inside the typed ONNX cannot be inferred: {error}", run="face3d-trt build"
+        ) from error
     values = (*graph.value_info, *graph.output, *graph.input)
     types = {value.name: value.type.tensor_type.elem_type for value in values}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}

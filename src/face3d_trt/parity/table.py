@@ -27,12 +27,12 @@ def show(verdict: Verdict, console: Console) -> None:
 
     say(f"\n{verdict.plan}: {verdict.precision} against float32 PyTorch ({verdict.model})", "bold")
     say(f"pictures: {len(verdict.pictures)} from {verdict.origin}{_left_out(verdict.skipped)}")
-    say(f"batches:  {', '.join(verdict.batches)}")
+    say(f"batches:  {'; '.join(verdict.batches)}")
     for name, title in verdict.candidates.items():
         rows = [row for row in verdict.rows if row.candidate == name]
         if rows:
             console.print(_table(title, rows))
-    say("Worst of all batches; relative: norm of the error / norm of the variation between pictures.", "dim")
+    say("Worst batch shown. relative: norm of error / norm of variation between pictures", "dim")
     for note in verdict.notes:
         say(f"note: {note}")
     for failure in _condensed(verdict.failures):
@@ -58,11 +58,11 @@ def _left_out(skipped: Sequence[str]) -> str:
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
-    from rich.box import SIMPLE
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(
-        title=title, box=SIMPLE, title_justify="left", title_style="bold", padding=(0, 1, 0, 0), pad_edge=False
+        title=title, box=SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0), pad_edge=False
     )
     table.add_column("", no_wrap=True)
     for name in ("max error", "mean error", "relative", "allowed", "cosine", "batch"):
@@ -78,7 +78,7 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
     worst = max(rows, key=lambda row: math.inf if math.isnan(row.relative) else row.relative)
     unit = MM_PER_UNIT if worst.output == VERTEX else 1.0
     name = f"  {worst.group}" if worst.group else worst.output
-    passed = "ok" if worst.gated else "shown"
+    passed = "ok" if worst.gated else "-"
     mean = sum(row.mean_abs * row.rows for row in rows) / sum(row.rows for row in rows)
     return (
         f"{name} (mm)" if worst.output == VERTEX else name,

@@ -135,7 +135,7 @@ class Verdict:
         weights: `seeded`, `learned` or `checkpoint`.
         engine_ran: Whether the plan itself was run; if not, the verdict is of the typed ONNX.
         candidates: Name to title, in the order they ran.
-        batches: `32 at 224x224 (profile 0)` and so on.
+        batches: `1, 8, 31, 32 at 224x224 (profile 0)` and so on.
         pictures: Names of the pictures.
         skipped: Pictures that could not be used, with the reason.
         origin: Where the pictures come from.
