@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import warnings
 from collections import Counter
@@ -113,8 +114,24 @@ def to_onnx(reference: Reference, options: ExportOptions) -> ModelProto:
     assert program is not None
     graph: Any = program.model_proto
     graph.producer_name, graph.producer_version = "face3d-trt", face3d_trt.__version__
+    drop_unused(graph)
     name_nodes(graph)
     return graph  # type: ignore[no-any-return]
+
+
+def drop_unused(model: ModelProto) -> None:
+    """Remove nodes and constants that no output depends on: leftovers of the exporter's shape assertions."""
+    graph = model.graph
+    needed = {o.name for o in graph.output}
+    kept = []
+    for node in reversed(graph.node):  # the nodes are in topological order
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            kept.append(node)
+    constants = [i for i in graph.initializer if i.name in needed]
+    del graph.node[:], graph.initializer[:], graph.value_info[:]
+    graph.node.extend(reversed(kept))
+    graph.initializer.extend(constants)
 
 
 def name_nodes(model: ModelProto) -> None:
@@ -155,12 +172,12 @@ def name_nodes(model: ModelProto) -> None:
 
 
 def _scope(node: Any) -> str:
-    """Dotted module path of a node, without `network.`, from the exporter's metadata."""
+    """Dotted module path of a node, without `network.`, from the exporter's metadata; empty for shape arithmetic."""
     for item in node.metadata_props:
         if item.key == "pkg.torch.onnx.name_scopes":
-            scopes = [text.strip("' ") for text in item.value.strip("[]").split(",")]
+            scopes: list[str] = ast.literal_eval(item.value)
             module = scopes[-2] if len(scopes) > 1 else ""
-            return module.removeprefix("network.").removeprefix("network")
+            return "" if module.startswith("_") else module.removeprefix("network").removeprefix(".")
     return ""
 
 

@@ -1,0 +1,43 @@
+"""Fixtures that several folders share, and the rule for tests that need a GPU."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _gpu_answers() -> bool:
+    if shutil.which("nvidia-smi") is None:
+        return False
+    result = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False)
+    return result.returncode == 0 and "GPU 0" in result.stdout
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked `gpu` where no NVIDIA GPU answers, and say so."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not _gpu_answers():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU answers on this machine"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def astronaut(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo photo as a PNG file: (512, 512, 3) uint8 RGB, one face; NASA's portrait of Eileen Collins."""
+    from PIL import Image
+    from skimage import data
+
+    path = tmp_path_factory.mktemp("photo") / "astronaut.png"
+    Image.fromarray(data.astronaut()).save(path)
+    return path

@@ -1,0 +1,60 @@
+"""`import face3d_trt` and `face3d-trt --help` cost nothing, and what is right of the plan needs no framework."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+import face3d_trt
+
+BUILD_TIME = ("torch", "onnx", "onnxscript", "modelopt", "modelscope", "modelscope_hub", "polygraphy", "scipy")
+HEAVY = (*BUILD_TIME, "onnxruntime", "tensorrt", "tensorrt_rtx", "pycuda", "cv2", "skimage")
+LIGHT = ("errors", "files", "names", "optional", "records", "report", "doctor.machine", "doctor.diagnosis", "cli")
+SERVING = [  # rooms to the right of the plan, as they come
+    room
+    for room in ("runtime", "reconstruct", "serving", "bench")
+    if importlib.util.find_spec(f"face3d_trt.{room}") is not None
+]
+
+
+def loaded_by(code: str, names: tuple[str, ...]) -> list[str]:
+    """Which of the modules `names` a fresh interpreter has loaded after `code`."""
+    program = f"{code}\nimport sys\nprint('loaded:', *[name for name in {names!r} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return result.stdout.splitlines()[-1].split()[1:]
+
+
+def test_the_package_loads_no_framework():
+    assert loaded_by("import face3d_trt", (*HEAVY, "numpy", "pydantic", "typer", "rich")) == []
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_shared_modules_load_no_framework(module):
+    assert loaded_by(f"import face3d_trt.{module}", HEAVY) == []
+
+
+@pytest.mark.parametrize("verb", [[], ["standin"], ["export"], ["calib"], ["build"], ["compare"], ["doctor"]])
+def test_help_loads_no_framework(verb):
+    run = f"from face3d_trt.cli import app\napp({[*verb, '--help']!r}, standalone_mode=False)"
+    assert loaded_by(run, HEAVY) == []
+
+
+@pytest.mark.parametrize("room", SERVING)
+def test_a_serving_machine_needs_no_build_time_package(room):
+    walk = (
+        f"import importlib, pkgutil, face3d_trt.{room} as room\n"
+        "for found in pkgutil.walk_packages(room.__path__, room.__name__ + '.'):\n"
+        "    importlib.import_module(found.name)"
+    )
+    assert loaded_by(walk, BUILD_TIME) == []
+
+
+def test_public_names_are_those_that_resolve():
+    assert sorted(face3d_trt.__all__) == sorted(dir(face3d_trt))
+    for name in face3d_trt.__all__:
+        assert getattr(face3d_trt, name) is not None
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = face3d_trt.nothing_of_the_kind
