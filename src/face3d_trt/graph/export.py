@@ -227,7 +227,9 @@ def check_dynamic(model: ModelProto, options: ExportOptions) -> None:
         GraphError: A dimension that must be dynamic is a number.
     """
     image: list[str | int] = ["batch", 3, "height", "width"]
-    expected: dict[str, list[str | int]] = {INPUT: image if options.input == "float32" else ["batch", "height", "width", 3]}
+    expected: dict[str, list[str | int]] = {
+        INPUT: image if options.input == "float32" else ["batch", "height", "width", 3]
+    }
     found = symbolic_dimensions(model)
     fixed = [f"{name} {dims}" for name, dims in found.items() if dims[0] != "batch"]
     if found.get(INPUT) != expected[INPUT] or fixed:

@@ -58,7 +58,9 @@ def read_info(source: Path | ModelProto) -> ModelInfo:
     try:
         return ModelInfo.model_validate_json(texts[0])
     except ValidationError as error:
-        raise GraphError(f"{name} was written by another version: {error}", run="face3d-trt export --model MODEL") from error
+        raise GraphError(
+            f"{name} was written by another version: {error}", run="face3d-trt export --model MODEL"
+        ) from error
 
 
 def write_info(model: ModelProto, info: ModelInfo) -> None:

@@ -75,6 +75,8 @@ def split(model: ModelProto) -> Parts:
             )
     network = _extract(model, "network", (COEFFS,))
     if front is not None:
+        if INPUT in {info.name for info in network.graph.input}:
+            raise _foreign(f"the network reads {INPUT!r} past {IMAGE!r}", f"a network that reads {IMAGE!r} alone")
         _declare_image(network, model.graph.input[0])
     return Parts(frame, front, network, decode)
 

@@ -18,7 +18,9 @@ class Front(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Lay out as the network wants it, and scale."""
-        return pixels.permute(0, 3, 1, 2).to(torch.float32) / 255
+        # TensorRT takes uint8 as an input and only to cast it, so the cast comes first. Without contiguous() the whole
+        # network is traced in the permuted memory layout, and its pooling becomes a gather over computed indices.
+        return pixels.to(torch.float32).permute(0, 3, 1, 2).contiguous() / 255
 
 
 class Reference(nn.Module):
