@@ -126,6 +126,7 @@ class Manifest(Record):
     outputs: tuple[TensorRecord, ...]
     precision: Precision  # asked for
     layers: dict[str, int]  # found: layers by type, {"int8": 53, "fp16": 70, "fp32": 12}
+    convolutions: dict[str, int] = {}  # the convolutions among them, {"int8": 53}
     workspace_bytes: int | None
     onnx: str  # float32 ONNX, file name in the same folder or a path relative to it
     onnx_sha256: str

@@ -2,7 +2,116 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-def command() -> None:
-    """Not there yet."""
-    raise NotImplementedError
+import typer
+
+if TYPE_CHECKING:
+    from face3d_trt.records import Manifest
+
+_SHAPES = "Shapes to build for, 'min=1x3x224x224,opt=8x3x224x224,max=32x3x224x224'; repeat for several profiles."
+
+
+def command(
+    onnx: Annotated[Path, typer.Option("--onnx", metavar="FILE", help="The float32 graph of `export`.")] = Path(
+        "engines/face3d_resnet50.onnx"
+    ),
+    fp32: Annotated[bool, typer.Option("--fp32", help="Build in float32.")] = False,
+    fp16: Annotated[bool, typer.Option("--fp16", help="Build in fp16; this is the default.")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Build in int8; needs --calib.")] = False,
+    calib: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Faces to calibrate on: aligned crops, or photos.")
+    ] = None,
+    calib_method: Annotated[
+        str | None, typer.Option(metavar="METHOD", help="How int8 ranges are found: entropy (default) or max.")
+    ] = None,
+    profile: Annotated[list[str] | None, typer.Option(metavar="SHAPES", help=_SHAPES)] = None,
+    workspace: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Limit of the builder's scratch memory, like 1GiB.")
+    ] = None,
+    timing_cache: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keeps measurements between builds; TensorRT-RTX has none.")
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CC", help="Compute capability to build for, like 8.9; repeatable; TensorRT-RTX only."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The plan; default <onnx>.<precision>.plan.")
+    ] = None,
+) -> None:
+    """Build a TensorRT plan, with its typed ONNX and its manifest beside it.
+
+    What is there already for the same content is reused.
+    """
+    import time
+
+    from face3d_trt.cli.console import RichReporter
+    from face3d_trt.engine.build import BuildOptions, build_engine
+    from face3d_trt.engine.profile import Profile
+    from face3d_trt.engine.sizes import parse_size
+
+    begun = time.monotonic()
+    report = RichReporter()
+    precision = _one_of(fp32=fp32, fp16=fp16, int8=int8)
+    if calib_method is not None and precision != "int8":
+        report.warn(f"--calib-method is for --int8; {precision} leaves it aside")
+    options = BuildOptions(
+        onnx=onnx,
+        precision=precision,
+        calibration=calib,
+        method=_method(calib_method or "entropy"),
+        profiles=tuple(Profile.parse(text) for text in profile or ()),
+        workspace=parse_size(workspace) if workspace is not None else None,
+        timing_cache=timing_cache,
+        targets=tuple(target or ()),
+        output=output,
+    )
+    manifest = build_engine(options, report)
+    _print(manifest, options.plan, options.typed, time.monotonic() - begun)
+
+
+def _one_of(**flags: bool) -> Any:
+    from face3d_trt.errors import UsageError
+
+    chosen = [name for name, given in flags.items() if given]
+    if len(chosen) > 1:
+        raise UsageError(
+            f"{' and '.join(f'--{name}' for name in chosen)} exclude each other",
+            allowed="one of --fp32, --fp16, --int8 for one plan",
+            run=f"face3d-trt build --{chosen[0]}, then once more with --{chosen[1]}",
+        )
+    return chosen[0] if chosen else "fp16"
+
+
+def _method(text: str) -> Any:
+    from face3d_trt.errors import UsageError
+
+    if text not in ("entropy", "max"):
+        raise UsageError(
+            f"--calib-method {text!r} is unknown",
+            allowed="entropy, max",
+            run="face3d-trt build --int8 --calib calibration/ --calib-method entropy",
+        )
+    return text
+
+
+def _print(manifest: Manifest, plan: Path, typed: Path, seconds: float) -> None:
+    from face3d_trt.engine.sizes import format_size
+    from face3d_trt.graph.counts import Tally
+
+    counts = ", ".join(f"{count} {name}" for name, count in manifest.layers.items())
+    rows = [
+        ("plan", f"{plan} ({format_size(plan.stat().st_size)}), manifest {plan.name}.json"),
+        ("typed", str(typed)),
+        ("precision", f"{Tally(manifest.layers, manifest.convolutions).share(manifest.precision)}; layers: {counts}"),
+    ]
+    for each in manifest.profiles:
+        shapes = (f"{name}={'x'.join(map(str, getattr(each, name)))}" for name in ("min", "opt", "max"))
+        rows.append(("profile", ",".join(shapes)))
+    made_for = manifest.gpu.name if manifest.gpu else ", ".join(manifest.targets)
+    rows.append(("for", f"{made_for} ({manifest.flavour} {manifest.flavour_version})"))
+    rows.append(("time", f"{seconds:.1f} s"))
+    for name, text in rows:
+        typer.echo(f"{name:<10} {text}")

@@ -1,0 +1,39 @@
+"""What TensorRT says while it works: each thing once, with how often it was said."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from face3d_trt.report import Reporter
+
+Severity = Literal["error", "warning"]
+
+
+class Messages:
+    """Collects TensorRT's warnings and errors, which come from several threads and by the hundred."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[Severity, str]] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, severity: Severity, text: str) -> None:
+        """Count one message."""
+        with self._lock:
+            self._counts[severity, " ".join(text.split())] += 1
+
+    def errors(self) -> list[str]:
+        """The distinct errors so far, in order of appearance."""
+        with self._lock:
+            return [text for (severity, text) in self._counts if severity == "error"]
+
+    def warn(self, report: Reporter, speaker: str) -> None:
+        """Hand the distinct warnings to `report`, and forget them."""
+        with self._lock:
+            said = [(text, count) for (severity, text), count in self._counts.items() if severity == "warning"]
+            for text, _ in said:
+                del self._counts["warning", text]
+        for text, count in said:
+            report.warn(f"{speaker}: {text}" + (f" (said {count} times)" if count > 1 else ""))

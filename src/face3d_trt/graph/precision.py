@@ -1,0 +1,246 @@
+"""float32 ONNX → typed ONNX: made once for the same content, and not again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from face3d_trt.errors import CalibrationError, GraphError, PlanError, UsageError
+from face3d_trt.files import fingerprint, sha256_file, write_beside
+from face3d_trt.graph.counts import operations, tally
+from face3d_trt.graph.fp16 import RANGE_FACES, Typed, to_fp16
+from face3d_trt.graph.info import read_graph, read_info
+from face3d_trt.graph.int8 import FEW_IMAGES, METHODS, RECOMMENDED_IMAGES, Method, to_int8
+from face3d_trt.graph.opset import at_opset, opset_of
+from face3d_trt.graph.parts import join, split
+from face3d_trt.records import Calibration, Precision, TypedRecord
+from face3d_trt.report import SILENT, Reporter
+
+if TYPE_CHECKING:
+    import numpy as np
+    from onnx import ModelProto
+
+    from face3d_trt.faces.collect import FaceSet
+
+PASS_VERSION = 1  # raise it when the passes give another graph for the same inputs
+_TOOLS = {"fp32": ("onnx",), "fp16": ("nvidia-modelopt", "onnx"), "int8": ("nvidia-modelopt", "onnx", "onnxruntime")}
+
+
+@dataclass(frozen=True)
+class PrecisionOptions:
+    """Which typed graph to make.
+
+    Args:
+        precision: "fp32", "fp16" or "int8".
+        calibration: Folder of aligned crops or photos. "int8" needs it; "fp16" takes a few faces of it to see which
+            nodes leave fp16's range, and the package's sample faces where there is none.
+        method: How int8 ranges are found.
+        strongly_typed: Whether the graph's types decide the precision. If not, a float32 graph is made: plain for
+            "fp16", with Q/DQ pairs for "int8".
+        opset: ONNX operator set of the result.
+    """
+
+    precision: Precision
+    calibration: Path | None = None
+    method: Method = "entropy"
+    strongly_typed: bool = True
+    opset: int = 19
+
+
+@dataclass(frozen=True)
+class _Faces:
+    crops: np.ndarray
+    fingerprint: str
+    calibration: Calibration | None
+
+
+def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Reporter = SILENT) -> TypedRecord:
+    """Write the typed graph of `onnx` under `output` and its record beside it, unless they stand there already.
+
+    Args:
+        onnx: The float32 graph of `face3d-trt export`.
+        output: The typed graph; its record is `<output>.json`.
+        options: Which graph.
+        report: Hears what is done and what is reused.
+
+    Raises:
+        GraphError: `onnx` is missing, is not one of ours, or is a typed graph already.
+        CalibrationError: There is no usable picture in the calibration folder.
+        MissingError: ModelOpt is not installed.
+        StorageError: The result cannot be written; nothing is left under its name.
+        BuildError: A precision pass failed.
+    """
+    begun = time.monotonic()
+    if output.resolve() == onnx.resolve():
+        raise UsageError(
+            f"the typed graph would overwrite {onnx}", allowed="another output", run="face3d-trt build -o OTHER.plan"
+        )
+    model = read_graph(onnx)
+    try:
+        parts = split(model)
+    except GraphError as error:
+        raise GraphError(f"{onnx}: {error.problem}", allowed=error.allowed, run=error.run) from error
+    source = sha256_file(onnx)
+    faces = _faces(model, options, report)
+    tools = {name: _version(name) for name in _TOOLS[options.precision]}
+    key = _key(source, options, faces, tools)
+    if reused := _reusable(output, key, source, faces, report):
+        return reused
+
+    opset = options.opset if not options.strongly_typed else max(options.opset, opset_of(model))
+    raised = split(at_opset(model, opset))
+    del model, parts
+    typed = _convert(raised.network, raised.image, options, faces, report)
+    result = join(raised.with_network(at_opset(typed.network, opset)))
+    report.stage(_summary(typed, options))
+    with write_beside(record_path(output)) as beside, write_beside(output) as temporary:
+        temporary.write_bytes(result.SerializeToString())
+        record = TypedRecord(
+            precision=options.precision,
+            fingerprint=key,
+            sha256=sha256_file(temporary),
+            source_sha256=source,
+            calibration=faces.calibration if faces else None,
+            nodes=tally(operations(typed.network)).operations,
+            kept=typed.kept,
+            tools=tools,
+            seconds=round(time.monotonic() - begun, 3),
+        )
+        record.write(beside)
+    return record
+
+
+def record_path(typed: Path) -> Path:
+    """`a.int8.onnx` → `a.int8.onnx.json`."""
+    return typed.with_name(typed.name + ".json")
+
+
+def _convert(
+    network: ModelProto, image: str, options: PrecisionOptions, faces: _Faces | None, report: Reporter
+) -> Typed:
+    if options.precision == "int8":
+        assert faces is not None
+        report.stage(f"calibrating int8 ({options.method}) on {len(faces.crops)} faces")
+        high = "fp16" if options.strongly_typed else "fp32"
+        return to_int8(network, image, faces.crops, options.method, high_precision=high, report=report)
+    if options.precision == "fp16" and options.strongly_typed:
+        from face3d_trt.faces.tensor import to_input
+
+        assert faces is not None
+        report.stage(f"converting to fp16 by AutoCast on {len(faces.crops)} faces")
+        return to_fp16(network, image, to_input(faces.crops, "float32"))
+    return Typed(network, ())
+
+
+def _faces(model: ModelProto, options: PrecisionOptions, report: Reporter) -> _Faces | None:
+    """The pictures that the pass needs; None for a pass that needs none."""
+    if options.precision == "fp32":
+        return None
+    if options.precision == "int8":
+        return _calibration_set(model, options, report)
+    if not options.strongly_typed:
+        return None
+    if options.calibration is None:
+        from face3d_trt.faces.collect import pixels_fingerprint
+        from face3d_trt.faces.samples import sample_crops
+
+        crops = sample_crops()[:RANGE_FACES]
+        return _Faces(crops, pixels_fingerprint(crops), None)
+    found = _collect(model, options.calibration, report, RANGE_FACES)
+    return _Faces(found.crops, found.fingerprint, None)
+
+
+def _calibration_set(model: ModelProto, options: PrecisionOptions, report: Reporter) -> _Faces:
+    folder = options.calibration
+    if folder is None:
+        raise UsageError("int8 needs pictures of faces to calibrate on", run="face3d-trt build --int8 --calib DIR")
+    if options.method not in METHODS:
+        raise UsageError(f"calibration method {options.method!r}", allowed=", ".join(METHODS))
+    found = _collect(model, folder, report, None)
+    if len(found.crops) < FEW_IMAGES:
+        report.warn(
+            f"{len(found.crops)} calibration faces in {folder}: enough for a trial; "
+            f"for real use give {RECOMMENDED_IMAGES} and more, as varied as what will come"
+        )
+    record = Calibration(
+        folder=str(folder),
+        method=options.method,
+        images=len(found.crops),
+        skipped=len(found.skipped),
+        fingerprint=found.fingerprint,
+    )
+    return _Faces(found.crops, found.fingerprint, record)
+
+
+def _collect(model: ModelProto, folder: Path, report: Reporter, limit: int | None) -> FaceSet:
+    from face3d_trt.faces.collect import collect_faces
+
+    if not folder.is_dir():
+        raise CalibrationError(
+            f"the calibration folder {folder} {'is not a folder' if folder.exists() else 'is missing'}",
+            allowed="a folder of aligned 224x224 crops or of photos",
+            run=f"face3d-trt calib PHOTOS {folder}",
+        )
+    return collect_faces(folder, read_info(model).template, report=report, limit=limit)
+
+
+def _key(source: str, options: PrecisionOptions, faces: _Faces | None, tools: dict[str, str]) -> str:
+    return fingerprint(
+        PASS_VERSION,
+        source,
+        options.precision,
+        options.strongly_typed,
+        options.opset,
+        options.method if options.precision == "int8" else "",
+        faces.fingerprint if faces else "",
+        *sorted(tools.items()),
+    )
+
+
+def _reusable(output: Path, key: str, source: str, faces: _Faces | None, report: Reporter) -> TypedRecord | None:
+    """The record of a typed graph that was made from the same content and has not been touched since."""
+    path = record_path(output)
+    if not output.exists() or not path.exists():
+        return None
+    try:
+        record = TypedRecord.read(path)
+    except PlanError:
+        report.warn(f"{path} cannot be read; {output.name} is made again")
+        return None
+    if record.sha256 != sha256_file(output):
+        report.warn(f"{output} was changed since it was made; it is made again")
+        return None
+    if record.fingerprint == key:
+        report.stage(f"reused   {output} (same graph, pictures and tools)")
+        return record
+    report.stage(f"stale    {output}: {_difference(record, source, faces)}")
+    return None
+
+
+def _difference(record: TypedRecord, source: str, faces: _Faces | None) -> str:
+    if record.source_sha256 != source:
+        return "another float32 graph"
+    before, now = record.calibration, faces.calibration if faces else None
+    if before and now and before.fingerprint != now.fingerprint:
+        return f"another calibration set ({now.images} faces of {now.folder}); it is calibrated again"
+    if before and now and before.method != now.method:
+        return f"another calibration method ({now.method})"
+    return "other options or tools"
+
+
+def _summary(typed: Typed, options: PrecisionOptions) -> str:
+    counts = tally(operations(typed.network))
+    line = f"typed    {counts.share(options.precision)}"
+    if not options.strongly_typed and options.precision == "fp16":
+        line = "typed    float32 graph; TensorRT's FP16 flag decides"
+    return line + "".join(f"\n  kept higher: {node.node}: {node.reason}" for node in typed.kept)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
