@@ -1,1 +1,1 @@
-"""faces"""
+"""From photos to what the network takes: reading, detecting, aligning, collecting."""

@@ -1,0 +1,31 @@
+"""Eight aligned faces inside the package: for precision passes and checks that need real pictures and have none."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+
+import numpy as np
+
+from face3d_trt.errors import MissingError
+from face3d_trt.faces.images import Pixels, image_files, read_image
+from face3d_trt.names import CROP
+
+SAMPLES = 8
+
+
+def sample_crops() -> Pixels:
+    """The pictures of the package's folder `faces/data`, in the order of their names: (8, 224, 224, 3) uint8 RGB.
+
+    Raises:
+        MissingError: The installed package has lost its pictures.
+        ImageError: One of them is damaged.
+    """
+    with as_file(files("face3d_trt.faces") / "data") as folder:
+        crops = [read_image(folder / name) for name in image_files(folder)[0]]
+    if len(crops) != SAMPLES or any(crop.shape != (CROP, CROP, 3) for crop in crops):
+        raise MissingError(
+            f"the package's sample faces are incomplete: {len(crops)} pictures in {folder}",
+            allowed=f"{SAMPLES} pictures of {CROP}x{CROP} px",
+            run="pip install --force-reinstall --no-deps face3d-trt",
+        )
+    return np.stack(crops)
