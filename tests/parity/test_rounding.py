@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from face3d_trt.errors import GraphError
 from face3d_trt.parity.rounding import round_explicitly
 from face3d_trt.parity.runners import typed_runner
-from parity_graphs import tiny_onnx, weights
+from tests.parity.parity_graphs import tiny_onnx, weights
 
 
 def chain() -> onnx.ModelProto:
