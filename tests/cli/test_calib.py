@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sys
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from PIL import Image
 
 from face3d_trt.cli import main
+from face3d_trt.faces.images import read_image
 
 
 @pytest.fixture
@@ -24,12 +26,10 @@ def run(monkeypatch, capsys):
 
 
 @pytest.fixture
-def photos(tmp_path):
-    from skimage import data
-
+def photos(tmp_path, astronaut):
     folder = tmp_path / "photos"
     folder.mkdir()
-    Image.fromarray(data.astronaut()).save(folder / "astronaut.png")
+    shutil.copy(astronaut, folder)
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff")
     return folder
 
@@ -38,7 +38,6 @@ def photos(tmp_path):
 def model(tmp_path):
     """The one file of a model directory that `calib` reads: 68 points, of which the five are made up here."""
     io = pytest.importorskip("scipy.io")
-    pytest.importorskip("face3d_trt.model.load")
     points = np.zeros((68, 3))
     points[[36, 39]], points[[42, 45]] = (-0.31, 0.29, 0.1), (0.31, 0.29, 0.1)
     points[30], points[48], points[54] = (0, -0.03, 0.5), (-0.25, -0.38, 0.2), (0.25, -0.38, 0.2)
@@ -52,7 +51,7 @@ def test_photos_become_a_set_and_the_last_line_counts(run, tmp_path, photos, mod
     assert code == 0
     assert out.strip() == f"1 faces written to {tmp_path / 'set'}, 1 left out (see {tmp_path / 'set/skipped.csv'})"
     assert "broken.jpg" in err
-    assert Image.open(tmp_path / "set/astronaut.png").size == (224, 224)
+    assert read_image(tmp_path / "set/astronaut.png").shape == (224, 224, 3)
 
 
 def test_points_from_a_file_choose_their_detector(run, tmp_path, photos, model, monkeypatch):

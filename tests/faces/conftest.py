@@ -13,7 +13,7 @@ def template() -> np.ndarray:
 
 
 @pytest.fixture(scope="session")
-def astronaut() -> np.ndarray:
+def portrait() -> np.ndarray:
     """A public-domain portrait with one face: (512, 512, 3) uint8 RGB."""
     from skimage import data
 

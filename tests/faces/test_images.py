@@ -184,9 +184,9 @@ def test_shrinking_keeps_orientation_and_tells_the_scale(tmp_path, picture):
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp"])
 @pytest.mark.parametrize("part", [0.03, 0.5, 0.9])
-def test_a_truncated_file_is_an_error_that_names_it(tmp_path, astronaut, suffix, part):
+def test_a_truncated_file_is_an_error_that_names_it(tmp_path, portrait, suffix, part):
     path = tmp_path / f"cut.{suffix}"
-    Image.fromarray(astronaut).save(path)
+    Image.fromarray(portrait).save(path)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * part)])
     with pytest.raises(ImageError, match=r"cut\."):

@@ -20,7 +20,7 @@ def command(
     onnx: Annotated[
         Path | None, typer.Option(help="The exported graph whose template to use; engines/face3d_resnet50.onnx.")
     ] = None,
-    model: Annotated[Path | None, typer.Option(help="Instead of --onnx: the model directory.")] = None,
+    model: Annotated[str | None, typer.Option(help="Instead of --onnx: a model directory or ModelScope id.")] = None,
     limit: Annotated[int | None, typer.Option(help="Stop after so many faces.")] = None,
 ) -> None:
     """Make a calibration set: one aligned face per photo, and a list of what was left out and why."""

@@ -15,24 +15,25 @@ if TYPE_CHECKING:
 EXPORTED = Path("engines/face3d_resnet50.onnx")  # what `export` writes unless told otherwise
 
 
-def find_template(onnx: Path | None = None, model: Path | None = None) -> Floats:
-    """The (5, 3) alignment template, 1.0 = 100 mm, of an exported graph or of a model directory.
+def find_template(onnx: Path | None = None, model: str | Path | None = None) -> Floats:
+    """The (5, 3) alignment template, 1.0 = 100 mm, of an exported graph or of a model.
 
     Args:
         onnx: The graph; EXPORTED if neither is given.
-        model: The directory.
+        model: A model directory, or a ModelScope id.
 
     Raises:
         UsageError: Both are given.
-        MissingError: There is no such graph.
+        MissingError: There is no such graph, or the model is neither in the cache nor can be fetched.
         GraphError, ModelError: It is not one of ours; the directory is not a model.
     """
     if onnx is not None and model is not None:
         raise UsageError("--onnx and --model both name where the template comes from", allowed="one of them")
     if model is not None:
         from face3d_trt.model.load import read_template
+        from face3d_trt.model.resolve import resolve_model
 
-        return np.asarray(read_template(model), dtype=np.float64)
+        return np.asarray(read_template(resolve_model(model).directory), dtype=np.float64)
     graph = onnx or EXPORTED
     if not graph.is_file():
         raise MissingError(
