@@ -3,6 +3,7 @@ import onnx
 import onnxruntime
 import pytest
 from PIL import Image
+from tests.model.decode_in_numpy import decode
 
 from face3d_trt.errors import GraphError, MissingError, ModelError, StorageError, UsageError
 from face3d_trt.faces.samples import sample_crops
@@ -11,7 +12,6 @@ from face3d_trt.graph.export import ExportOptions, export_onnx, to_onnx
 from face3d_trt.graph.info import read_info
 from face3d_trt.model.load import load_model
 from face3d_trt.model.reference import reference_module
-from tests.model.decode_in_numpy import decode
 
 
 def run(path, pixels):
@@ -136,6 +136,8 @@ def test_foreign_files_are_told_apart(tmp_path):
         read_info(tmp_path / "none.onnx")
     node = onnx.helper.make_node("Relu", ["x"], ["y"])
     values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1]) for n in "xy"]
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", values[:1], values[1:])), tmp_path / "other.onnx")
+    onnx.save(
+        onnx.helper.make_model(onnx.helper.make_graph([node], "g", values[:1], values[1:])), tmp_path / "other.onnx"
+    )
     with pytest.raises(GraphError, match="its inputs are x"):
         read_info(tmp_path / "other.onnx")

@@ -72,7 +72,9 @@ def test_a_missing_key_and_a_wrong_shape_are_named(directory):
         return content
 
     edit_checkpoint(directory, change)
-    with pytest.raises(ModelError, match=r"missing backbone\.layer3\.2\.conv2\.weight.*final_layers\.0\.bias is \(81,\)"):
+    with pytest.raises(
+        ModelError, match=r"missing backbone\.layer3\.2\.conv2\.weight.*final_layers\.0\.bias is \(81,\)"
+    ):
         load_model(directory)
 
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from tests.model.decode_in_numpy import decode
 
 from face3d_trt.model.load import read_morphable
 from face3d_trt.model.morphable import MorphableModel, project, rotation
-from tests.model.decode_in_numpy import decode
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,9 @@ def test_harmonics_integrate_as_published():
 def test_no_lighting_means_white_ambient_light():
     albedo = torch.rand(1, 7, 3)
     normals = torch.nn.functional.normalize(torch.randn(1, 7, 3), dim=-1)
-    torch.testing.assert_close(shade(albedo, normals, torch.zeros(1, 27)), albedo * (0.8 * 0.886227), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        shade(albedo, normals, torch.zeros(1, 27)), albedo * (0.8 * 0.886227), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_the_outline_is_where_the_projection_says(renderer):
@@ -47,7 +49,10 @@ def test_the_nearer_surface_hides_the_other(renderer):
     depth = vertex[..., 2:].expand(-1, -1, 3) / 2 + 0.5
     picture, cover = renderer.draw(vertex, depth)
     shown = (picture[0, 0] / cover[0, 0].clamp(min=1e-6)).numpy()
-    xy = torch.stack([1015 * vertex[0, :, 0] / (10 - vertex[0, :, 2]) + 112, 112 - 1015 * vertex[0, :, 1] / (10 - vertex[0, :, 2])], 1)
+    xy = torch.stack(
+        [1015 * vertex[0, :, 0] / (10 - vertex[0, :, 2]) + 112, 112 - 1015 * vertex[0, :, 1] / (10 - vertex[0, :, 2])],
+        1,
+    )
     cells = xy.floor().long().clamp(0, 223).numpy()
     margin = shown[cells[:, 1], cells[:, 0]] - depth[0, :, 0].numpy()
     assert np.quantile(margin, 0.02) > -0.03  # no vertex lies clearly in front of what is shown in its pixel

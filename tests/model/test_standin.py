@@ -82,7 +82,9 @@ def test_it_looks_like_a_face(standin):
     model = load_model(standin).morphable
     coeffs = torch.zeros(1, 257)
     coeffs[:, [229, 238, 247]] = 0.35
-    pixels = (Renderer(model)(coeffs, torch.full((1, 3, 224, 224), 0.4))[0].permute(1, 2, 0).numpy() * 255).astype(np.uint8)
+    pixels = (Renderer(model)(coeffs, torch.full((1, 3, 224, 224), 0.4))[0].permute(1, 2, 0).numpy() * 255).astype(
+        np.uint8
+    )
     (face,) = detector("mtcnn").detect(pixels, "render")
     landmarks = model.landmarks(model.vertex(coeffs))[0].numpy()
     five = [landmarks[[36, 39]].mean(0), landmarks[[42, 45]].mean(0), landmarks[30], landmarks[48], landmarks[54]]
@@ -92,7 +94,10 @@ def test_it_looks_like_a_face(standin):
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(standin, tmp_path):
     write_standin(tmp_path / "again")
     write_standin(tmp_path / "other", seed=1)
-    first, again, other = (torch.load(d / "pytorch_model.pt", weights_only=True)["net_recon"] for d in (standin, tmp_path / "again", tmp_path / "other"))
+    first, again, other = (
+        torch.load(d / "pytorch_model.pt", weights_only=True)["net_recon"]
+        for d in (standin, tmp_path / "again", tmp_path / "other")
+    )
     key = "backbone.layer1.0.conv1.weight"
     assert torch.equal(first[key], again[key])
     assert not torch.equal(first[key], other[key])
