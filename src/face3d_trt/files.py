@@ -13,7 +13,8 @@ from pathlib import Path
 from face3d_trt.errors import StorageError
 
 _CHUNK = 1 << 20
-_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EFBIG}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_STORAGE_ERRNOS = {*_FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
 
 @contextlib.contextmanager
