@@ -76,8 +76,8 @@ test-gpu: $(STAMP) ## The tests that need an NVIDIA GPU.
 	$(PY) -m pytest -m gpu tests/gpu $(PYTEST_FLAGS)
 
 check: $(STAMP) ## ruff, formatting and strict mypy.
-	$(PY) -m ruff check src tests
-	$(PY) -m ruff format --check src tests
+	$(PY) -m ruff check src tests tools
+	$(PY) -m ruff format --check src tests tools
 	$(PY) -m mypy
 
 clean: ## Remove engines, the demo photo and caches; .venv and model/ stay.

@@ -41,3 +41,33 @@ def astronaut(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("photo") / "astronaut.png"
     Image.fromarray(data.astronaut()).save(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def standin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small stand-in's model directory."""
+    from face3d_trt.model.standin import write_standin
+
+    directory = tmp_path_factory.mktemp("standin") / "model"
+    write_standin(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def exported(standin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small stand-in as ONNX: float32 input, coefficients only."""
+    from face3d_trt.graph.export import ExportOptions, export_onnx
+
+    path = tmp_path_factory.mktemp("exported") / "face3d_resnet50.onnx"
+    export_onnx(ExportOptions(model=str(standin), output=path))
+    return path
+
+
+@pytest.fixture(scope="session")
+def exported_mesh(standin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small stand-in as ONNX: uint8 input; coefficients, vertex and texture."""
+    from face3d_trt.graph.export import ExportOptions, export_onnx
+
+    path = tmp_path_factory.mktemp("exported") / "mesh.onnx"
+    export_onnx(ExportOptions(model=str(standin), outputs="mesh", input="uint8", output=path))
+    return path

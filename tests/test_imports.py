@@ -12,7 +12,18 @@ import face3d_trt
 
 BUILD_TIME = ("torch", "onnx", "onnxscript", "modelopt", "modelscope", "modelscope_hub", "polygraphy", "scipy")
 HEAVY = (*BUILD_TIME, "onnxruntime", "tensorrt", "tensorrt_rtx", "pycuda", "cv2", "skimage")
-LIGHT = ("errors", "files", "names", "optional", "records", "report", "doctor.machine", "doctor.diagnosis", "cli")
+LIGHT = (
+    "errors",
+    "files",
+    "names",
+    "optional",
+    "records",
+    "report",
+    "doctor.gpus",
+    "doctor.machine",
+    "doctor.diagnosis",
+    "cli",
+)
 SERVING = [  # rooms to the right of the plan, as they come
     room
     for room in ("runtime", "reconstruct", "serving", "bench")

@@ -13,8 +13,16 @@ from pathlib import Path
 from face3d_trt.errors import StorageError
 
 _CHUNK = 1 << 20
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_STORAGE_ERRNOS = {*_FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+_STORAGE_ERRNOS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EFBIG,
+}
 
 
 @contextlib.contextmanager

@@ -39,7 +39,9 @@ class Record(BaseModel):
         except FileNotFoundError as error:
             raise PlanError(f"{path} is missing", run="face3d-trt build") from error
         except (ValidationError, UnicodeDecodeError, OSError) as error:
-            raise PlanError(f"{path} is not a {cls.__name__} of this version: {error}", run="face3d-trt build") from error
+            raise PlanError(
+                f"{path} is not a {cls.__name__} of this version: {error}", run="face3d-trt build"
+            ) from error
 
 
 class ModelInfo(Record):

@@ -8,7 +8,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from face3d_trt.doctor.diagnosis import MAIN_JOB, diagnose, rtx_runs_on
-from face3d_trt.doctor.machine import GpuFacts, Machine, TensorRTFacts
+from face3d_trt.doctor.gpus import GpuFacts
+from face3d_trt.doctor.machine import Machine, TensorRTFacts
 from face3d_trt.doctor.needs import EXTRAS
 from face3d_trt.doctor.show import as_json
 

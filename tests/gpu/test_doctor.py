@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from face3d_trt.doctor.diagnosis import diagnose
-from face3d_trt.doctor.machine import ask_nvidia_smi, find_gpus, look
+from face3d_trt.doctor.gpus import ask_nvidia_smi, find_gpus, list_gpus
+from face3d_trt.doctor.machine import look
 
 pytestmark = pytest.mark.gpu
 
@@ -23,7 +24,7 @@ def test_every_gpu_is_named_as_nvidia_smi_lists_it():
 
 def test_nvml_and_nvidia_smi_give_the_same_facts():
     pytest.importorskip("pynvml")
-    by_nvml, by_program = find_gpus()[0], ask_nvidia_smi()[0]
+    by_nvml, by_program = list_gpus()[0], ask_nvidia_smi()[0]
     assert [(g.name, g.compute_capability, g.driver) for g in by_nvml] == [
         (g.name, g.compute_capability, g.driver) for g in by_program
     ]

@@ -26,15 +26,20 @@ class Input(str, Enum):
 def command(
     model: Annotated[
         str,
-        typer.Option(help="Model directory, or ModelScope id (owner/name, owner/name@revision).", envvar="FACE3D_MODEL"),
+        typer.Option(
+            help="Model directory, or ModelScope id (owner/name, owner/name@revision).", envvar="FACE3D_MODEL"
+        ),
     ] = "damo/cv_resnet50_face-reconstruction",
     outputs: Annotated[
-        Outputs, typer.Option(help="coeffs: 257 coefficients. mesh: vertex and texture too; embeds the morphable model.")
+        Outputs,
+        typer.Option(help="coeffs: 257 coefficients. mesh: vertex and texture too; embeds the morphable model."),
     ] = Outputs.coeffs,
     input: Annotated[
         Input, typer.Option(help="float32: (batch, 3, height, width), 0..1. uint8: (batch, height, width, 3).")
     ] = Input.float32,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file.")] = Path("engines/face3d_resnet50.onnx"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file.")] = Path(
+        "engines/face3d_resnet50.onnx"
+    ),
 ) -> None:
     """Model to ONNX, with dynamic batch, height and width; checked against PyTorch before it gets its name."""
     from face3d_trt.cli.console import RichReporter

@@ -19,7 +19,8 @@ class Size(str, Enum):
 def command(
     directory: Annotated[Path, typer.Argument(help="The model directory to write.")],
     size: Annotated[
-        Size, typer.Option(help="small: a quarter of the width. full: upstream's exact sizes, 520 MB, for speed and memory.")
+        Size,
+        typer.Option(help="small: a quarter of the width. full: upstream's exact sizes, 520 MB, for speed and memory."),
     ] = Size.small,
     seed: Annotated[int, typer.Option(help="Of the random weights.", min=0)] = 0,
 ) -> None:

@@ -146,7 +146,7 @@ def _warnings(machine: Machine) -> Iterator[Caution]:
     if machine.python[:2] > NEWEST_PYTHON:
         yield Caution(f"CPython {_dotted(machine.python)} is newer than the tested {_dotted(NEWEST_PYTHON)}")
     if machine.gpu_trouble:
-        yield Caution(f"an NVIDIA driver is installed and does not answer: {machine.gpu_trouble}", _ASK_DRIVER)
+        yield Caution(f"no NVIDIA GPU can be used: {machine.gpu_trouble}", _ASK_DRIVER)
     yield from _overwritten(machine, ONNXRUNTIMES, ONNXRUNTIMES[bool(machine.gpus)])
     yield from _overwritten(machine, OPENCVS, OPENCVS[0])
     for flavour in machine.tensorrt:

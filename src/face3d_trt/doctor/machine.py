@@ -1,20 +1,19 @@
-"""Looks at the machine: packages, TensorRT, GPUs, disk, model cache. States facts and judges nothing."""
+"""Looks at the machine: packages, TensorRT, disk, model cache. States facts and judges nothing."""
 
 from __future__ import annotations
 
-import csv
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-PROC = Path("/proc/driver/nvidia")
+from face3d_trt.doctor.gpus import GpuFacts, find_gpus
+
 _TENSORRT = re.compile(r"tensorrt(-rtx)?(-cu\d+)?(-bindings|-libs)?")
 _MODEL_FOLDERS = (  # where modelscope's downloaders, new and old, keep a model
     "models/{owner}--{name}/snapshots/*",
@@ -24,18 +23,6 @@ _MODEL_FOLDERS = (  # where modelscope's downloaders, new and old, keep a model
 )
 _MODEL_OWNERS, _MODEL_NAME = ("iic", "damo"), "cv_resnet50_face-reconstruction"
 _MODEL_FILE = "pytorch_model.pt"
-_NVIDIA_SMI_FIELDS = "name,compute_cap,driver_version,memory.total"
-_NVIDIA_SMI_SECONDS = 10
-
-
-@dataclass(frozen=True)
-class GpuFacts:
-    """One NVIDIA GPU. `compute_capability` is None where only the kernel driver could be asked."""
-
-    name: str
-    compute_capability: str | None  # "9.0"
-    driver: str
-    memory_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -120,25 +107,6 @@ def find_tensorrt(packages: dict[str, str]) -> tuple[TensorRTFacts, ...]:
     return tuple(flavours)
 
 
-def find_gpus() -> tuple[tuple[GpuFacts, ...], str | None]:
-    """The GPUs, and what the driver said when it is there and does not answer.
-
-    Asks NVML where nvidia-ml-py is installed, else nvidia-smi, else reads /proc.
-    """
-    troubles = []
-    for ask in (_ask_nvml, ask_nvidia_smi):
-        gpus, trouble = ask()
-        if gpus:
-            return gpus, None
-        if trouble:
-            troubles.append(trouble)
-    gpus = read_proc(PROC)
-    if gpus and not troubles:
-        return gpus, None
-    loaded = gpus or (PROC / "version").exists()
-    return (), troubles[0] if troubles and loaded else None
-
-
 def cached_models(cache: Path) -> tuple[str, ...]:
     """Folders under `cache` that hold the face reconstruction model's weights."""
     patterns = (p.format(owner=owner, name=_MODEL_NAME) for owner in _MODEL_OWNERS for p in _MODEL_FOLDERS)
@@ -151,74 +119,3 @@ def _folder_of(module: str) -> str | None:
     except (ImportError, ValueError):
         return None
     return str(Path(spec.origin).parent) if spec and spec.origin else None
-
-
-def _ask_nvml() -> tuple[tuple[GpuFacts, ...], str | None]:
-    try:
-        import pynvml
-    except ImportError:
-        return (), None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return (), str(error)
-    try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(
-            GpuFacts(
-                name=_text(pynvml.nvmlDeviceGetName(handle)),
-                compute_capability="{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
-                driver=driver,
-                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-            )
-            for handle in handles
-        ), None
-    except pynvml.NVMLError as error:
-        return (), str(error)
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def ask_nvidia_smi() -> tuple[tuple[GpuFacts, ...], str | None]:
-    """The GPUs that nvidia-smi lists, and its complaint when it fails; neither where it is not installed."""
-    command = [
-        "nvidia-smi",
-        "--query-gpu=name,compute_cap,driver_version,memory.total",
-        "--format=csv,noheader,nounits",
-    ]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS, check=False)
-    except FileNotFoundError:
-        return (), None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return (), f"nvidia-smi: {error}"
-    if answer.returncode:
-        return (), (answer.stdout + answer.stderr).strip().partition("\n")[0] or f"nvidia-smi: exit {answer.returncode}"
-    return parse_nvidia_smi(answer.stdout), None
-
-
-def parse_nvidia_smi(text: str) -> tuple[GpuFacts, ...]:
-    """The GPUs in what nvidia-smi answers to a query for name, compute capability, driver and MiB of memory, as CSV."""
-    rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if len(row) == 4]
-    return tuple(
-        GpuFacts(name, capability, driver, int(mib) << 20 if mib.isdigit() else None)  # "[N/A]" on unified memory
-        for name, capability, driver, mib in rows
-    )
-
-
-def read_proc(proc: Path) -> tuple[GpuFacts, ...]:
-    """The GPUs that the kernel driver lists under `proc`, by name."""
-    version = proc / "version"
-    if not version.exists():
-        return ()
-    driver = re.search(r"\b\d+\.\d+(\.\d+)?\b", version.read_text(errors="replace"))
-    gpus = []
-    for file in sorted(proc.glob("gpus/*/information")):
-        model = re.search(r"^Model:\s*(.+)$", file.read_text(errors="replace"), re.MULTILINE)
-        gpus.append(GpuFacts(model[1] if model else "NVIDIA GPU", None, driver[0] if driver else "unknown", None))
-    return tuple(gpus)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value  # old NVML bindings answer in bytes

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from face3d_trt.doctor.diagnosis import Diagnosis
-    from face3d_trt.doctor.machine import GpuFacts, Machine
+    from face3d_trt.doctor.gpus import GpuFacts
+    from face3d_trt.doctor.machine import Machine
     from face3d_trt.doctor.needs import Need
 
 WIDTH = 80  # a terminal's width where nothing is known of it

@@ -26,7 +26,7 @@ from face3d_trt.engine.gpu import visible_gpus
 from face3d_trt.engine.messages import Messages
 from face3d_trt.engine.network import network_operations, plan_operations, tensor_record
 from face3d_trt.engine.phases import Phases
-from face3d_trt.errors import BuildError, GraphError, MissingError, ProfileError, UsageError
+from face3d_trt.errors import BuildError, GraphError, MissingError, PlanError, ProfileError, UsageError
 from face3d_trt.graph.counts import Tally, tally
 from face3d_trt.names import INPUT
 from face3d_trt.report import SILENT, Reporter
@@ -214,6 +214,27 @@ class Flavour:
     def tally(self, parsed: Parsed) -> Tally:
         """In which precision the layers of a strongly typed network compute."""
         return tally(network_operations(parsed.network))
+
+    def runners(self, plan: bytes) -> Callable[[int], Any]:
+        """Polygraphy runners of a plan: from the index of an optimization profile to a runner named `tensorrt`.
+
+        Raises:
+            PlanError: This TensorRT cannot read the plan.
+        """
+        from polygraphy.backend.trt import TrtRunner
+
+        messages = _logger(self.module).messages = Messages()
+        runtime = self.module.Runtime(_logger(self.module))
+        engine = runtime.deserialize_cuda_engine(plan)
+        if engine is None:
+            reasons = messages.errors() or ["it gave no reason"]
+            raise PlanError(f"{self} cannot read the plan:\n    " + "\n    ".join(reasons), run="face3d-trt build")
+
+        def runner(profile: int) -> Any:
+            _ = runtime  # it has to outlive the engine
+            return TrtRunner(engine, name="tensorrt", optimization_profile=profile)
+
+        return runner
 
     def _configure(self, config: Any, parsed: Parsed, recipe: Recipe) -> None:
         trt = self.module

@@ -84,7 +84,7 @@ def relative_error(name: str, got: NDArray[np.float32], want: NDArray[np.float32
     for label, part in parts.items():
         difference = np.abs(got[:, part].astype(np.float64) - want[:, part])
         scale = np.sqrt(np.mean(np.square(want[:, part], dtype=np.float64)))
-        error = float(difference.max() / scale) if scale > 0 else float(difference.max() > 0) * float("inf")
-        if not error <= worst:
-            worst, where = error, label
+        error = float(difference.max() / scale) if scale > 0 else float(difference.max())
+        if not error <= worst:  # NaN included
+            worst, where = (error if np.isfinite(error) else float("inf")), label
     return worst, where

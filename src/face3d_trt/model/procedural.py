@@ -49,7 +49,9 @@ def triangulate(points: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     owner = triangles.reshape(-1)[order]
     slot = np.arange(len(owner)) - np.searchsorted(owner, owner)
     if slot.max() >= MAX_TRIANGLES_PER_VERTEX:
-        raise ValueError(f"a vertex has {slot.max() + 1} triangles; the file format has room for {MAX_TRIANGLES_PER_VERTEX}")
+        raise ValueError(
+            f"a vertex has {slot.max() + 1} triangles; the file format has room for {MAX_TRIANGLES_PER_VERTEX}"
+        )
     fans = np.full((len(points), MAX_TRIANGLES_PER_VERTEX), len(triangles), np.int64)
     fans[owner, slot] = order // 3
     return triangles, fans
@@ -96,7 +98,12 @@ def base_shape(points: Array) -> Array:
     x = 0.76 * points[:, 0] * spread
     y = 1.02 * points[:, 1] * spread - 0.02
     z = 0.80 * np.cos(radius * 1.42)
-    x = x * (1 - 0.22 * step(y, -0.15, -1.0)) * (1 - 0.06 * step(y, 0.3, 1.0)) * (1 + 0.09 * bump(x, y, 0, -0.66, 9, 0.22))
+    x = (
+        x
+        * (1 - 0.22 * step(y, -0.15, -1.0))
+        * (1 - 0.06 * step(y, 0.3, 1.0))
+        * (1 + 0.09 * bump(x, y, 0, -0.66, 9, 0.22))
+    )
     z = z + 0.36 * nose(x, y)
     z = z - 0.125 * pair(x, y, EYE[0], EYE[1], 0.155, 0.10) + 0.055 * pair(x, y, EYE[0], EYE[1] - 0.005, 0.095, 0.060)
     z = z - 0.03 * bump(x, y, 0, 0.33, 0.09, 0.08)
@@ -135,7 +142,10 @@ def albedo_layers(x: Array, y: Array) -> list[tuple[Array, tuple[float, float, f
         (opening * (1 - step(iris_r, 0.046, 0.060)), (84, 58, 40)),
         (opening * (1 - step(iris_r, 0.018, 0.030)), (16, 12, 12)),
         (0.75 * lash, (50, 32, 28)),
-        (0.82 * np.exp(-0.5 * ((y - brow_line) / 0.030) ** 2) * step(ax, 0.08, 0.14) * (1 - step(ax, 0.42, 0.52)), (70, 46, 34)),
+        (
+            0.82 * np.exp(-0.5 * ((y - brow_line) / 0.030) ** 2) * step(ax, 0.08, 0.14) * (1 - step(ax, 0.42, 0.52)),
+            (70, 46, 34),
+        ),
     ]
 
 

@@ -37,7 +37,9 @@ def random_coeffs(count: int, generator: torch.Generator, variation: float = 1.0
         part = GROUPS[group]
         coeffs[:, part] = normal(count, part.stop - part.start).clamp(-2.5, 2.5) * scale * variation
     coeffs[:, GROUPS["angle"]] = normal(count, 3).clamp(-2.5, 2.5) * torch.tensor(ANGLE_SPREAD, device=device)
-    coeffs[:, GROUPS["translation"]] = normal(count, 3).clamp(-2.5, 2.5) * torch.tensor(TRANSLATION_SPREAD, device=device)
+    coeffs[:, GROUPS["translation"]] = normal(count, 3).clamp(-2.5, 2.5) * torch.tensor(
+        TRANSLATION_SPREAD, device=device
+    )
     spread = torch.tensor([AMBIENT_SPREAD] + [LIGHT_SPREAD] * 3 + [LIGHT_SPREAD / 3] * 5, device=device)
     white, tint = normal(count, 1, 9), normal(count, 3, 9)
     gamma = (white + COLOUR_SPREAD * tint) * spread

@@ -39,7 +39,9 @@ class Reference(nn.Module):
         return (coeffs,) if self.decode is None else (coeffs, *self.decode(coeffs))
 
 
-def reference_module(model: FaceModel, outputs: Literal["coeffs", "mesh"], input: Literal["float32", "uint8"]) -> Reference:
+def reference_module(
+    model: FaceModel, outputs: Literal["coeffs", "mesh"], input: Literal["float32", "uint8"]
+) -> Reference:
     """The float32 module for these outputs and this input.
 
     Raises:

@@ -60,7 +60,7 @@ def resolve_model(model: str | Path) -> Resolved:
 def _snapshot(name: str, revision: str) -> Path:
     snapshot = require("modelscope_hub.compat.snapshot_download", "export", "a ModelScope id")
     errors = require("modelscope_hub.errors", "export", "a ModelScope id")
-    options = {"revision": revision, "allow_patterns": list(FILES)}
+    options = {"revision": revision, "allow_patterns": list(FILES), "cache_dir": os.environ.get("MODELSCOPE_CACHE")}
     try:
         return Path(snapshot.snapshot_download(name, local_files_only=True, **options))
     except errors.CacheError as error:

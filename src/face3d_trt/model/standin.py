@@ -145,7 +145,9 @@ def _is_standin(directory: Path, size: Size, seed: int) -> bool:
     if [facts.get(key) for key in ("standin", "weights", "seed", "format")] != [size, "seeded", seed, FORMAT]:
         return False
     hashes = facts.get("sha256", {})
-    return bool(hashes) and all((directory / p).is_file() and sha256_file(directory / p) == h for p, h in hashes.items())
+    return bool(hashes) and all(
+        (directory / p).is_file() and sha256_file(directory / p) == h for p, h in hashes.items()
+    )
 
 
 def checkpoint(sizes: StandinSize, seed: int) -> dict[str, Any]:
@@ -275,4 +277,3 @@ def uv_basis(basis: NDArray[np.float32], uv: NDArray[np.float64], side: int) -> 
     inside = np.linalg.norm(grid, axis=1) <= 1
     spread = basis.reshape(-1, 3, basis.shape[1])[nearest] * inside[:, None, None].astype(np.float32)
     return np.ascontiguousarray(spread.reshape(-1, basis.shape[1]))
-

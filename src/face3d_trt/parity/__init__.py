@@ -1,1 +1,1 @@
-"""parity"""
+"""Proof that an engine, and the graphs it came from, agree with the float32 model."""
