@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from face3d_trt.errors import BuildError, Face3DError
 from face3d_trt.files import storage_errors
@@ -39,8 +40,7 @@ class _Collector(logging.Handler):
         self.lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith("modelopt"):
-            self.lines.append(record.getMessage())
+        self.lines.append(record.getMessage())
 
 
 @contextlib.contextmanager
@@ -74,12 +74,13 @@ def modelopt_room(purpose: str) -> Iterator[Room]:
 
 @contextlib.contextmanager
 def _hushed(lines: list[str], purpose: str) -> Iterator[None]:
-    root = logging.getLogger()
+    parent = logging.getLogger("modelopt")  # ModelOpt throws out what is attached to its own loggers
     collector = _Collector(lines)
-    root.addHandler(collector)
+    parent.addHandler(collector)
+    propagate, parent.propagate = parent.propagate, False
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            patching = require("modelopt.onnx.quantization.ort_patching", "quantize", purpose)
+            patching: Any = require("modelopt.onnx.quantization.ort_patching", "quantize", purpose)
             bar = patching.tqdm
             patching.tqdm = functools.partial(bar, disable=True)
             try:
@@ -87,7 +88,8 @@ def _hushed(lines: list[str], purpose: str) -> Iterator[None]:
             finally:
                 patching.tqdm = bar
     finally:
-        root.removeHandler(collector)
+        parent.removeHandler(collector)
+        parent.propagate = propagate
         for logger in map(logging.getLogger, _LOGGERS):
             logger.handlers.clear()  # they write to the stream that has just gone
         _restore_severity()
