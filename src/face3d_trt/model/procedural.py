@@ -197,9 +197,9 @@ def identity_candidates(shape: Array) -> list[Array]:
     zero = np.zeros_like(x)
     side = np.sign(x)
     return [
-        np.stack([x, zero, zero], 1),
-        np.stack([zero, y, zero], 1),
-        np.stack([x * step(y, 0.0, -0.8), zero, zero], 1),
+        np.stack([side * step(np.abs(x), 0.25, 0.70), zero, zero], 1),
+        np.stack([zero, step(y, 0.45, 0.95) - step(y, -0.50, -1.0), zero], 1),
+        np.stack([x * step(y, -0.25, -0.75), zero, zero], 1),
         np.stack([zero, zero, nose(x, y)], 1),
         np.stack([x * nose(x, y) * 4, zero, 0.3 * side * x * nose(x, y)], 1),
         np.stack([side * pair(x, y, EYE[0], EYE[1], 0.17, 0.16), zero, zero], 1),
@@ -236,12 +236,12 @@ def expression_candidates(shape: Array) -> list[Array]:
 def texture_candidates(x: Array, y: Array) -> list[Array]:
     """Named changes of colour, (V, 3) each: tone, warmth, lips, brows, eyes, cheeks, beard, forehead, lids, nose."""
     layers = albedo_layers(x, y)
-    one = np.ones_like(x)
+    skin = 1 - layers[5][0]  # the whites of the eyes stay white: they tell light from tone
     lip, iris, brow = layers[3][0], layers[6][0], layers[9][0]
     beard = step(y, -0.2, -0.5) * (1 - lip_mask(x, y))
     return [
-        one[:, None] * [1.0, 1.0, 1.0],
-        one[:, None] * [0.6, -0.1, -0.8],
+        skin[:, None] * [1.0, 1.0, 1.0],
+        skin[:, None] * [0.6, -0.1, -0.8],
         lip[:, None] * [0.9, -0.6, -0.4],
         brow[:, None] * [1.0, 0.9, 0.8],
         iris[:, None] * [-0.4, 0.6, 1.2],
@@ -262,6 +262,14 @@ def orthogonal(candidates: list[Array], against: Array | None = None) -> Array:
     q, r = np.linalg.qr(matrix)
     q = q * np.sign(np.diag(r))
     return q if against is None else q[:, against.shape[1] :]
+
+
+def rigid_motions(shape: Array) -> Array:
+    """Unit columns (3V, 7) of translation, rotation and scaling: what pose and distance do, and no basis may imitate."""
+    axes = np.eye(3)
+    moves = [np.broadcast_to(axis, shape.shape) for axis in axes]
+    turns = [np.cross(axis, shape) for axis in axes]
+    return orthogonal([*moves, *turns, shape])
 
 
 def scaled(columns: Array, peak: float) -> Array:
@@ -296,15 +304,17 @@ def procedural_arrays(vertices: int, boundary: int, seed: int = 0) -> MorphableA
         return named + random
 
     moving = np.clip(bump(x, y, 0, -0.5, 0.45, 0.35) + pair(x, y, 0.3, 0.4, 0.25, 0.15), 0, 1)
-    identity = orthogonal(fields(identity_candidates(shape), 80, 3.0))
-    expression = orthogonal(fields(expression_candidates(shape), 64, 4.0, moving), identity)
+    rigid = rigid_motions(shape)
+    identity = orthogonal(fields(identity_candidates(shape), 80, 3.0), rigid)
+    form = np.concatenate([rigid, identity], 1)
+    expression = orthogonal(fields(expression_candidates(shape), 64, 4.0, moving), form)
     texture = orthogonal(fields(texture_candidates(x, y), 80, 3.0))
     return MorphableArrays(
         mean_shape=shape.reshape(-1).astype(np.float32),
         identity_basis=scaled(identity, 0.07).astype(np.float32),
         expression_basis=scaled(expression, 0.06).astype(np.float32),
         mean_texture=albedo(x, y).reshape(-1).astype(np.float32),
-        texture_basis=scaled(texture, 30.0).astype(np.float32),
+        texture_basis=scaled(texture, 40.0).astype(np.float32),
         triangles=triangles,
         vertex_triangles=fans,
         keypoints=keypoints(shape),
