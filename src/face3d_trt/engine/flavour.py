@@ -1,6 +1,7 @@
 """Which TensorRT this machine has, and every difference between versions and flavours.
 
-The one file that imports `tensorrt` or `tensorrt_rtx`. Nothing outside asks for a version: it asks a Flavour what it can.
+The one file that imports `tensorrt` or `tensorrt_rtx`. Nothing outside asks for a version: it asks a Flavour what it
+can do.
 
 | | TensorRT 8.6 | TensorRT 10, 11 | TensorRT-RTX |
 |---|---|---|---|
@@ -300,7 +301,8 @@ def find_flavour() -> Flavour:
     for name, describe in candidates:
         try:
             return describe(importlib.import_module(name))
-        except (ImportError, OSError) as error:  # OSError: the package is there, a library it loads is not
+        # OSError: the package is there, a library it loads is not
+        except (ImportError, OSError) as error:  # noqa: PERF203  at most two rounds, and a failed one goes on to the next
             reasons.append(f"{name}: {error}")
     here = f"this machine has a GPU ({gpus[0].name})" if gpus else "this machine has no GPU"
     raise MissingError(

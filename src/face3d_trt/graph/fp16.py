@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from face3d_trt.graph.modelopt import modelopt_room
 from face3d_trt.records import KeptNode
@@ -46,7 +46,8 @@ def to_fp16(network: ModelProto, image: str, faces: np.ndarray) -> Typed:
 
         source, batch = room.folder / "network.onnx", room.folder / "faces.npz"
         onnx.save(network, source)
-        np.savez(batch, **{image: faces})
+        arrays: dict[str, Any] = {image: faces}  # not of ndarray: savez's stub checks `**` against allow_pickle too
+        np.savez(batch, **arrays)
         converted = convert_to_mixed_precision(
             str(source),
             "fp16",

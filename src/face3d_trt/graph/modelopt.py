@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from face3d_trt.errors import BuildError, Face3DError
 from face3d_trt.files import storage_errors
@@ -79,7 +80,7 @@ def _hushed(lines: list[str], purpose: str) -> Iterator[None]:
     root.addHandler(collector)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            patching = require("modelopt.onnx.quantization.ort_patching", "quantize", purpose)
+            patching: Any = require("modelopt.onnx.quantization.ort_patching", "quantize", purpose)
             bar = patching.tqdm
             patching.tqdm = functools.partial(bar, disable=True)
             try:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from face3d_trt.errors import CalibrationError, GraphError, PlanError, UsageError
 from face3d_trt.files import fingerprint, sha256_file, write_beside
@@ -124,7 +124,7 @@ def _convert(
     if options.precision == "int8":
         assert faces is not None
         report.stage(f"calibrating int8 ({options.method}) on {len(faces.crops)} faces")
-        high = "fp16" if options.strongly_typed else "fp32"
+        high: Literal["fp16", "fp32"] = "fp16" if options.strongly_typed else "fp32"
         return to_int8(network, image, faces.crops, options.method, high_precision=high, report=report)
     if options.precision == "fp16" and options.strongly_typed:
         from face3d_trt.faces.tensor import to_input

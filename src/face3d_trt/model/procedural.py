@@ -1,9 +1,9 @@
 """A morphable model out of formulas: a face-like surface, smooth bases, an albedo. It holds nobody's data.
 
-The surface is a disc of V points (Fibonacci spiral, Delaunay triangles) bent over an ellipsoid, with nose, eye sockets, brows,
-cheeks, lips and chin as bumps. The leading basis vectors are changes that a person would name (face width, nose length, jaw
-opening, skin tone); the rest are smooth random fields of decaying size. x right in the picture, y up, z towards the camera,
-1.0 = 100 mm.
+The surface is a disc of V points (Fibonacci spiral, Delaunay triangles) bent over an ellipsoid, with nose, eye sockets,
+brows, cheeks, lips and chin as bumps. The leading basis vectors are changes that a person would name (face width, nose
+length, jaw opening, skin tone); the rest are smooth random fields of decaying size. x right in the picture, y up, z
+towards the camera, 1.0 = 100 mm.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def disc(vertices: int, boundary: int) -> Array:
 
 
 def triangulate(points: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Delaunay triangles (F, 3), counter-clockwise from the front, and the triangles of each vertex (V, 8), padded with F."""
+    """Delaunay triangles (F, 3), counter-clockwise from the front, and those of each vertex (V, 8), padded with F."""
     triangles = Delaunay(points).simplices.astype(np.int64)
     a, b, c = (points[triangles[:, i]] for i in range(3))
     flipped = (b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0] < 0
@@ -159,7 +159,10 @@ def lip_mask(x: Array, y: Array) -> Array:
 
 
 def landmark_targets() -> Array:
-    """(68, 2) face-plane positions in the usual order: jaw 17, brows 10, nose 9, eyes 12, mouth 20; left of the picture first."""
+    """(68, 2) face-plane positions in the usual order, left of the picture first.
+
+    Jaw 17, brows 10, nose 9, eyes 12, mouth 20.
+    """
     jaw = [(-0.72 * np.cos(t) * (1 - 0.12 * np.sin(t)), 0.22 - 1.12 * np.sin(t)) for t in np.linspace(0.0, np.pi, 17)]
     brow = [(x, BROW_Y + 0.03 - 0.5 * max(abs(x) - 0.33, 0) ** 1.5) for x in np.linspace(-0.48, -0.12, 5)]
     bridge = [(0.0, y) for y in np.linspace(0.27, NOSE_TIP_Y, 4)]
@@ -192,7 +195,10 @@ def smooth_field(rng: np.random.Generator, shape: Array, frequency: float, waves
 
 
 def identity_candidates(shape: Array) -> list[Array]:
-    """Named changes of form, (V, 3) each: width, height, jaw, nose length, nose width, eyes apart, mouth, chin, cheeks, brow."""
+    """Named changes of form, (V, 3) each.
+
+    Width, height, jaw, nose length, nose width, eyes apart, mouth, chin, cheeks, brow.
+    """
     x, y, _ = shape.T
     zero = np.zeros_like(x)
     side = np.sign(x)
@@ -211,7 +217,7 @@ def identity_candidates(shape: Array) -> list[Array]:
 
 
 def expression_candidates(shape: Array) -> list[Array]:
-    """Named movements, (V, 3) each: jaw, smile, pout, brows up, frown, cheeks, lip press, nose, left and right corner."""
+    """Named movements, (V, 3) each: jaw, smile, pout, brows up, frown, cheeks, lip press, nose, both mouth corners."""
     x, y, _ = shape.T
     zero = np.zeros_like(x)
     side = np.sign(x)
@@ -280,7 +286,8 @@ def scaled(columns: Array, peak: float) -> Array:
     rank = np.arange(columns.shape[1])
     size = np.where(rank < NAMED, (1.0 + rank) ** -0.3, 0.3 * (1.0 + np.clip(rank - NAMED, 0, None)) ** -0.5)
     largest = np.linalg.norm(columns.reshape(-1, 3, columns.shape[1]), axis=1).max(axis=0)
-    return columns * (peak * size / largest)
+    result: Array = columns * (peak * size / largest)
+    return result
 
 
 def procedural_arrays(vertices: int, boundary: int, seed: int = 0) -> MorphableArrays:

@@ -1,16 +1,21 @@
 """Random coefficients and random photographs of them: what a network can be trained, calibrated and tested on.
 
-Everything draws from the generator that is passed in: the same seed gives the same pictures on the same kind of machine.
+Everything draws from the generator that is passed in: the same seed gives the same pictures on the same kind of
+machine.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from face3d_trt.model.render import Renderer
 from face3d_trt.names import COEFFICIENTS, CROP, GROUPS
+
+if TYPE_CHECKING:
+    from face3d_trt.model.render import Renderer
 
 ANGLE_SPREAD = (0.18, 0.35, 0.12)  # radians: pitch, yaw, roll
 TRANSLATION_SPREAD = (0.06, 0.06, 0.30)  # 1.0 = 100 mm; alignment leaves little of x and y
