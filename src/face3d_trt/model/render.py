@@ -66,7 +66,7 @@ class Renderer(nn.Module):
         self.morphable = morphable
         triangles = morphable.triangles
         if density is None:
-            per_triangle = 8e4 * SUBPIXELS**2 / len(triangles)  # a face covers 30,000 pixels, and overlaps itself
+            per_triangle = 1e5 * SUBPIXELS**2 / len(triangles)  # a face covers 30,000 pixels, and overlaps itself
             density = max(1, math.ceil(math.sqrt(2 * per_triangle)) - 1)
         grid = [((i + 1 / 3) / density, (j + 1 / 3) / density) for i in range(density) for j in range(density - i)]
         u, v = torch.tensor(grid).unbind(1)

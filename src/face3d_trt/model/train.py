@@ -89,6 +89,7 @@ def train(
     if options.checkpoint is not None and options.checkpoint.exists():
         progress = _restore(options, network, average, optimizer)
         report.stage(f"train    goes on after {progress.elapsed:.0f} s, step {progress.step}")
+    look_every = 20 if device.type == "cuda" else 1  # reading the loss waits for the GPU
     last_save = last_look = time.monotonic()
     running = torch.zeros((), device=device)
     since = 0
@@ -102,7 +103,7 @@ def train(
         running += loss
         since += 1
         progress.step += 1
-        if progress.step % 20 == 0:  # reading the loss waits for the GPU; seldom is enough
+        if progress.step % look_every == 0:
             progress.curve.append((progress.step * options.batch, float(running) / since))
             running.zero_()
             now, since = time.monotonic(), 0
