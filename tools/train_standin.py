@@ -65,12 +65,19 @@ def main() -> None:
         Lines(),
     )
     pictures = progress.step * options.batch
-    print(f"{progress.step} steps, {pictures:,} pictures in {progress.elapsed:.0f} s (all: {time.monotonic() - start:.0f} s)")
+    print(
+        f"{progress.step} steps, {pictures:,} pictures in {progress.elapsed:.0f} s (all: {time.monotonic() - start:.0f} s)"
+    )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     quality = measure_quality(network.to(device), morphable.to(device), TEST_PICTURES, TEST_SEED)
     half = {k: v.half() if v.is_floating_point() else v for k, v in network.cpu().state_dict().items()}
     torch.save(half, options.out / "network.pt")
-    facts = {"quality": asdict(quality), "options": vars(options) | {"out": ""}, "pictures": pictures, "curve": progress.curve}
+    facts = {
+        "quality": asdict(quality),
+        "options": vars(options) | {"out": ""},
+        "pictures": pictures,
+        "curve": progress.curve,
+    }
     (options.out / "training.json").write_text(json.dumps(facts, indent=1))
     (options.out / "table.md").write_text(quality.table())
     print(quality.table())

@@ -6,16 +6,11 @@ machine.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from face3d_trt.names import COEFFICIENTS, CROP, GROUPS
-
-if TYPE_CHECKING:
-    from face3d_trt.model.render import Renderer
 
 ANGLE_SPREAD = (0.18, 0.35, 0.12)  # radians: pitch, yaw, roll
 TRANSLATION_SPREAD = (0.06, 0.06, 0.30)  # 1.0 = 100 mm; alignment leaves little of x and y
@@ -94,8 +89,14 @@ def _blur(pictures: Tensor, sigma: Tensor) -> Tensor:
     return flat.reshape(pictures.shape)
 
 
-def random_photographs(renderer: Renderer, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Pictures of random faces and their coefficients: (count, 3, 224, 224) 0..1 and (count, 257)."""
+def random_photographs(renderer: nn.Module, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Pictures of random faces and their coefficients: (count, 3, 224, 224) 0..1 and (count, 257).
+
+    Args:
+        renderer: A `Renderer`, compiled or not.
+        count: How many.
+        generator: Source of randomness, on the renderer's device.
+    """
     coeffs = random_coeffs(count, generator)
     drawn = renderer(coeffs, random_backgrounds(count, generator))
     return photograph(drawn, generator), coeffs

@@ -1,7 +1,7 @@
 """Teaches a stand-in's network to read faces from renders of its own morphable model.
 
-Every step draws fresh pictures whose coefficients are known; nothing is stored, and no picture is seen twice. The pictures of
-step n depend on the seed and n alone, so that an interrupted run goes on as if nothing had happened.
+Every step draws fresh pictures whose coefficients are known; nothing is stored, and no picture is seen twice. The
+pictures of step n depend on the seed and n alone, so that an interrupted run goes on as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,8 @@ from face3d_trt.report import SILENT, Reporter
 TEST_SEED = 1_000_003  # test pictures; training uses seed * STEP_STRIDE + step, far below
 STEP_STRIDE = 1_000_000_000
 SAVE_EVERY_S = 60.0
+AVERAGE_FROM = 0.5  # share of the time after which weights are averaged; before it they change too fast
+AVERAGE_DECAY = 0.998
 # Weight of a group's leading components and of the rest, in units of the coefficient's own variance. What moves every
 # vertex weighs most; a component that changes one small region by a fraction of a millimetre weighs little.
 LOSS_WEIGHTS = {
@@ -82,8 +84,11 @@ def train(
     torch.manual_seed(options.seed)
     renderer = Renderer(morphable).to(device)
     network = network.to(device, memory_format=torch.channels_last).train()
-    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(0.999), use_buffers=True)
-    optimizer = torch.optim.AdamW(_parameter_groups(network, options.weight_decay), lr=options.learning_rate, fused=True)
+    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE_DECAY), use_buffers=True)
+    forward, draw = _compiled(network, renderer, device)
+    optimizer = torch.optim.AdamW(
+        _parameter_groups(network, options.weight_decay), lr=options.learning_rate, fused=True
+    )
     scale = loss_scale(device)
     progress = Progress()
     if options.checkpoint is not None and options.checkpoint.exists():
@@ -91,25 +96,32 @@ def train(
         report.stage(f"train    goes on after {progress.elapsed:.0f} s, step {progress.step}")
     look_every = 20 if device.type == "cuda" else 1  # reading the loss waits for the GPU
     last_save = last_look = time.monotonic()
+    first = progress.step + 1
     running = torch.zeros((), device=device)
     since = 0
     while progress.elapsed < options.seconds:
         _set_rate(optimizer, options.learning_rate * schedule(progress.elapsed / options.seconds))
         generator = torch.Generator(device).manual_seed(options.seed * STEP_STRIDE + STEP_STRIDE + progress.step)
         with torch.no_grad():
-            pictures, coeffs = random_photographs(renderer, options.batch, generator)
-        loss = train_step(network, optimizer, pictures, coeffs, scale)
-        average.update_parameters(network)
+            pictures, coeffs = random_photographs(draw, options.batch, generator)
+        loss = train_step(forward, optimizer, pictures, coeffs, scale)
+        if progress.elapsed > AVERAGE_FROM * options.seconds:
+            average.update_parameters(network)
         running += loss
         since += 1
         progress.step += 1
+        if progress.step == first:  # the first step compiles
+            float(loss)
+            last_look = time.monotonic()
         if progress.step % look_every == 0:
             progress.curve.append((progress.step * options.batch, float(running) / since))
             running.zero_()
             now, since = time.monotonic(), 0
             progress.elapsed += now - last_look
             last_look = now
-            report.progress(f"train    loss {progress.curve[-1][1]:.3f}", int(progress.elapsed), math.ceil(options.seconds))
+            report.progress(
+                f"train    loss {progress.curve[-1][1]:.3f}", int(progress.elapsed), math.ceil(options.seconds)
+            )
             if options.checkpoint is not None and now - last_save > SAVE_EVERY_S:
                 _save(options, network, average, optimizer, progress)
                 last_save = now
@@ -118,6 +130,13 @@ def train(
     taught = average.module
     assert isinstance(taught, ReconNet)
     return taught.to("cpu", memory_format=torch.contiguous_format).eval(), progress
+
+
+def _compiled(network: ReconNet, renderer: Renderer, device: torch.device) -> tuple[nn.Module, nn.Module]:
+    """Network and renderer through torch.compile on a GPU, where it triples the speed; as they are on a CPU."""
+    if device.type != "cuda":
+        return network, renderer
+    return cast("nn.Module", torch.compile(network)), cast("nn.Module", torch.compile(renderer))
 
 
 def train_step(
@@ -129,7 +148,7 @@ def train_step(
     loss = ((found.float() - coeffs).square() * scale).mean()
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)
     optimizer.step()
     return loss.detach()
 
