@@ -54,7 +54,8 @@ class Renderer(nn.Module):
 
     Args:
         morphable: The model whose coefficients are drawn.
-        density: Surface points per triangle edge; more for coarser meshes. Chosen so that points lie closer than subpixels.
+        density: Surface points per triangle edge; more for coarser meshes. Chosen so that points lie closer than
+            subpixels.
     """
 
     corners: Tensor
@@ -65,7 +66,7 @@ class Renderer(nn.Module):
         self.morphable = morphable
         triangles = morphable.triangles
         if density is None:
-            per_triangle = 1.3e5 * SUBPIXELS**2 / len(triangles)  # a face covers 30,000 pixels, and overlaps itself
+            per_triangle = 1e5 * SUBPIXELS**2 / len(triangles)  # a face covers 30,000 pixels, and overlaps itself
             density = max(1, math.ceil(math.sqrt(2 * per_triangle)) - 1)
         grid = [((i + 1 / 3) / density, (j + 1 / 3) / density) for i in range(density) for j in range(density - i)]
         u, v = torch.tensor(grid).unbind(1)
@@ -126,10 +127,10 @@ class Renderer(nn.Module):
 
 
 def fill_gaps(fine: Tensor, rounds: int = 3) -> Tensor:
-    """Give uncovered subpixels between covered ones their neighbours' mean: (batch, 4, h, w), cover in the last channel.
+    """Give uncovered subpixels between covered ones their neighbours' mean: (batch, 4, h, w), cover in channel 3.
 
-    A stretched triangle can leave subpixels between its points empty; outside a straight edge three of the nine subpixels
-    around are covered, so that edges stay.
+    A stretched triangle can leave subpixels between its points empty; outside a straight edge three of the nine
+    subpixels around are covered, so that edges stay.
     """
     for _ in range(rounds):
         around = functional.avg_pool2d(fine, 3, 1, 1)
