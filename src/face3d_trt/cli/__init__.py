@@ -5,7 +5,12 @@ Exit codes: 0 done, 1 a gate failed, 2 wrong usage, 3 something is missing on th
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
+import threading
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -18,12 +23,29 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("standin")(standin.command)
-app.command("export")(export.command)
-app.command("calib")(calib.command)
-app.command("build")(build.command)
-app.command("compare")(compare.command)
-app.command("doctor")(doctor.command)
+
+
+class _Interrupted(Exception):  # noqa: N818  it is no error
+    """Ctrl-C, carried past Typer, which would end the process on KeyboardInterrupt without a word."""
+
+
+def _add(name: str, function: Callable[..., None]) -> None:
+    @functools.wraps(function)
+    def run(*args: Any, **options: Any) -> None:
+        try:
+            function(*args, **options)
+        except KeyboardInterrupt as interrupt:
+            raise _Interrupted from interrupt
+
+    app.command(name)(run)
+
+
+_add("standin", standin.command)
+_add("export", export.command)
+_add("calib", calib.command)
+_add("build", build.command)
+_add("compare", compare.command)
+_add("doctor", doctor.command)
 
 
 def _version(value: bool) -> None:
@@ -52,8 +74,11 @@ def main() -> None:
 
         show_error(str(error))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except (_Interrupted, KeyboardInterrupt):
         from face3d_trt.cli.console import show_error
 
         show_error("interrupted; no half-written file was left")
+        if any(thread.daemon for thread in threading.enumerate()):
+            sys.stdout.flush()
+            os._exit(130)  # native work that cannot be stopped would bring the closing interpreter down
         sys.exit(130)

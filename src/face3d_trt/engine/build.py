@@ -187,8 +187,8 @@ def _check(options: BuildOptions, flavour: Flavour, report: Reporter) -> None:
         )
     if options.timing_cache is not None and not flavour.has_timing_cache:
         raise UsageError(
-            f"--timing-cache {options.timing_cache}: {flavour} has no timing cache; it measures nothing while it builds"
-            " and compiles its kernels on the machine that runs the plan",
+            f"--timing-cache {options.timing_cache}: {flavour} has no timing cache; it measures nothing while it "
+            "builds and compiles its kernels on the machine that runs the plan",
             allowed="no --timing-cache here",
             run=replace(options, timing_cache=None).command,
         )

@@ -1,6 +1,6 @@
 """Which TensorRT this machine has, and every difference between versions and flavours.
 
-The one file that imports `tensorrt` or `tensorrt_rtx`. Nothing outside asks for a version: it asks a Flavour what it
+The one file that imports `tensorrt` or `tensorrt_rtx`. Nothing outside asks for a version; it asks a Flavour what it
 can do.
 
 | | TensorRT 8.6 | TensorRT 10, 11 | TensorRT-RTX |
@@ -202,7 +202,11 @@ class Flavour:
         del monitor  # TensorRT holds it by address only, so it had to outlive the build
         if plan is None:
             reasons = parsed.messages.errors() or ["it gave no reason"]
-            raise BuildError(f"{self} built no plan:\n    " + "\n    ".join(reasons), run="face3d-trt doctor")
+            raise BuildError(
+                f"{self} built no plan:\n    " + "\n    ".join(reasons),
+                allowed="a larger --workspace, or none" if recipe.workspace is not None else None,
+                run="face3d-trt doctor",
+            )
         data = bytes(plan)
         cache = bytes(config.get_timing_cache().serialize()) if timing_cache is not None else None
         return Built(data, cache, self.tally(parsed) if self.strongly_typed else self._inspect(data, parsed))
@@ -294,22 +298,28 @@ def find_flavour() -> Flavour:
         MissingError: Neither can be imported.
     """
     gpus = visible_gpus()
-    reasons = []
+    reasons: list[str] = []
     candidates: list[tuple[str, Callable[[Any], Flavour]]] = [("tensorrt_rtx", _rtx)]
     if gpus:
         candidates.insert(0, ("tensorrt", lambda module: _tensorrt(module, gpus[0])))
     for name, describe in candidates:
-        try:
-            return describe(importlib.import_module(name))
-        # OSError: the package is there, a library it loads is not
-        except (ImportError, OSError) as error:  # noqa: PERF203  at most two rounds, and a failed one goes on to the next
-            reasons.append(f"{name}: {error}")
+        module = _import(name, reasons)
+        if module is not None:
+            return describe(module)
     here = f"this machine has a GPU ({gpus[0].name})" if gpus else "this machine has no GPU"
     raise MissingError(
         f"{here} and no TensorRT that can be imported ({'; '.join(reasons)})",
         allowed="tensorrt with a GPU; tensorrt_rtx with or without one",
         run=f"pip install 'face3d-trt[{'gpu' if gpus else 'rtx'}]'",
     )
+
+
+def _import(name: str, reasons: list[str]) -> Any:
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError) as error:  # OSError: the package is there, a library it loads is not
+        reasons.append(f"{name}: {error}")
+        return None
 
 
 def _tensorrt(trt: Any, gpu: Gpu) -> Flavour:

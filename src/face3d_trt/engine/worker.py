@@ -8,13 +8,14 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_POLL_S = 0.1  # a thread's join() without a timeout does not let a signal through on every platform
+_POLL_S = 0.1  # waiting without a timeout does not let a signal through on every platform
 
 
 class _Worker(threading.Thread, Generic[T]):
     def __init__(self, work: Callable[[threading.Event], T], cancelled: threading.Event) -> None:
         super().__init__(name="face3d-trt build", daemon=True)
         self.work, self.cancelled = work, cancelled
+        self.finished = threading.Event()  # join() that Ctrl-C interrupts takes a running thread for an ended one
         self.result: list[T] = []
         self.error: BaseException | None = None
 
@@ -23,6 +24,8 @@ class _Worker(threading.Thread, Generic[T]):
             self.result.append(self.work(self.cancelled))
         except BaseException as error:  # handed on to the caller's thread
             self.error = error
+        finally:
+            self.finished.set()
 
 
 def run_cancellable(work: Callable[[threading.Event], T], *, patience_s: float) -> T:
@@ -34,13 +37,13 @@ def run_cancellable(work: Callable[[threading.Event], T], *, patience_s: float) 
     """
     cancelled = threading.Event()
     worker = _Worker(work, cancelled)
-    worker.start()
     try:
-        while worker.is_alive():
-            worker.join(_POLL_S)
+        worker.start()
+        while not worker.finished.wait(_POLL_S):
+            pass
     except KeyboardInterrupt:
         cancelled.set()
-        worker.join(patience_s)
+        worker.finished.wait(patience_s)
         raise
     if worker.error is not None:
         raise worker.error

@@ -46,7 +46,7 @@ def to_fp16(network: ModelProto, image: str, faces: np.ndarray) -> Typed:
 
         source, batch = room.folder / "network.onnx", room.folder / "faces.npz"
         onnx.save(network, source)
-        arrays: dict[str, Any] = {image: faces}  # not of ndarray: savez's stub checks `**` against allow_pickle too
+        arrays: dict[str, Any] = {image: faces}
         np.savez(batch, **arrays)
         converted = convert_to_mixed_precision(
             str(source),

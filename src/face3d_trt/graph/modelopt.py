@@ -40,8 +40,7 @@ class _Collector(logging.Handler):
         self.lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith("modelopt"):
-            self.lines.append(record.getMessage())
+        self.lines.append(record.getMessage())
 
 
 @contextlib.contextmanager
@@ -75,9 +74,10 @@ def modelopt_room(purpose: str) -> Iterator[Room]:
 
 @contextlib.contextmanager
 def _hushed(lines: list[str], purpose: str) -> Iterator[None]:
-    root = logging.getLogger()
+    parent = logging.getLogger("modelopt")  # ModelOpt throws out what is attached to its own loggers
     collector = _Collector(lines)
-    root.addHandler(collector)
+    parent.addHandler(collector)
+    propagate, parent.propagate = parent.propagate, False
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             patching: Any = require("modelopt.onnx.quantization.ort_patching", "quantize", purpose)
@@ -88,7 +88,8 @@ def _hushed(lines: list[str], purpose: str) -> Iterator[None]:
             finally:
                 patching.tqdm = bar
     finally:
-        root.removeHandler(collector)
+        parent.removeHandler(collector)
+        parent.propagate = propagate
         for logger in map(logging.getLogger, _LOGGERS):
             logger.handlers.clear()  # they write to the stream that has just gone
         _restore_severity()

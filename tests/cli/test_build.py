@@ -1,0 +1,125 @@
+"""`face3d-trt build` as a user meets it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.tiny import write_crops, write_tiny
+
+from face3d_trt.cli import main
+
+pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed: pip install 'face3d-trt[rtx]'")
+
+
+def _run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(sys, "argv", ["face3d-trt", "build", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_a_build_ends_with_a_short_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tiny(tmp_path / "face.onnx")
+    calib = write_crops(tmp_path / "calib", 3)
+    assert _run(monkeypatch, "--onnx", source, "--int8", "--calib", calib, "--target", "8.9") == 0
+    out, err = capsys.readouterr()
+    assert "6 of 6 convolutions in int8" in out
+    assert str(tmp_path / "face.int8.plan") in out
+    assert "min=1x3x224x224,opt=8x3x224x224,max=32x3x224x224" in out
+    assert "8.9 (tensorrt_rtx" in out
+    assert "500 and more" in err
+    assert _run(monkeypatch, "--onnx", source, "--int8", "--calib", calib, "--target", "8.9") == 0
+    assert capsys.readouterr().err.count("reused") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--fp16", "--int8"], 2, "--fp16 and --int8 exclude each other"),
+        (["--int8"], 2, "face3d-trt build --int8 --calib calibration/"),
+        (["--int8", "--calib-method", "mean"], 2, "allowed: entropy, max"),
+        (["--workspace", "lots"], 2, "--workspace 1GiB"),
+        (["--profile", "min=1x3x224x224"], 2, "opt and max are missing"),
+        (["--fp32", "--timing-cache", "cache"], 2, "has no timing cache"),
+        (["--fp32", "--target", "9.0"], 2, "8.9"),
+        (["--fp32", "-o", "/sys/face3d/a.plan"], 3, "cannot write /sys/face3d/a.plan"),
+        (["--no-such-option"], 2, "--no-such-option"),
+    ],
+)
+def test_errors_name_the_thing_and_the_cure(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    code: int,
+    message: str,
+) -> None:
+    source = write_tiny(tmp_path / "face.onnx")
+    assert _run(monkeypatch, "--onnx", source, *words) == code
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["face.onnx"]
+
+
+def test_a_missing_graph_is_answered_with_the_export_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _run(monkeypatch) == 2
+    assert "face3d-trt export" in capsys.readouterr().err
+
+
+def test_an_empty_calibration_folder_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tiny(tmp_path / "face.onnx")
+    (tmp_path / "empty").mkdir()
+    assert _run(monkeypatch, "--onnx", source, "--int8", "--calib", tmp_path / "empty") == 2
+    assert "holds no pictures" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("marker", "precision"), [("building", "--fp32"), ("calibrating", "--int8")])
+def test_ctrl_c_leaves_no_half_written_file(tmp_path: Path, root: Path, marker: str, precision: str) -> None:
+    """SIGINT in the middle of a build of sixteen profiles, and of a calibration of sixty pictures."""
+    source = write_tiny(tmp_path / "out" / "face.onnx")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    words = ["--onnx", str(source), precision]
+    if precision == "--int8":
+        words += ["--calib", str(write_crops(tmp_path / "calib", 60))]
+    for batch in range(1, 17):
+        words += ["--profile", f"min=1x3x64x64,opt={batch}x3x224x224,max=32x3x1024x1024"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(root / "src"),
+        "PYTHONUNBUFFERED": "1",
+        "TMPDIR": str(scratch),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "face3d_trt", "build", *words], stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stderr is not None
+    said = ""
+    with process.stderr:
+        for line in process.stderr:
+            said += line
+            if line.startswith(marker):
+                time.sleep(0.2)
+                process.send_signal(signal.SIGINT)
+                break
+        said += process.stderr.read()
+    assert process.wait(60) == 130, said
+    assert "interrupted" in said
+    assert "Traceback" not in said
+    left = {path.name for path in source.parent.iterdir()}
+    assert left <= {"face.onnx", "face.fp32.onnx", "face.fp32.onnx.json"}
+    assert {path.name for path in scratch.iterdir()} <= {".ses"}  # importing onnxruntime makes that one

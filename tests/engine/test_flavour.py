@@ -1,0 +1,104 @@
+"""The flavour that this machine has, for real."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tests.tiny import CONVOLUTIONS, Recorder, write_tiny
+
+from face3d_trt.engine import flavour as module
+from face3d_trt.engine.flavour import Flavour, Recipe, find_flavour
+from face3d_trt.engine.gpu import visible_gpus
+from face3d_trt.engine.profile import Profile
+from face3d_trt.errors import BuildError, GraphError, MissingError, UsageError
+
+
+@pytest.fixture(scope="module")
+def flavour() -> Flavour:
+    return find_flavour()
+
+
+@pytest.fixture
+def rtx(monkeypatch: pytest.MonkeyPatch) -> Flavour:
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed: pip install 'face3d-trt[rtx]'")
+    monkeypatch.setattr(module, "visible_gpus", lambda: ())
+    return find_flavour()
+
+
+def test_without_a_gpu_it_is_rtx_and_it_types_by_the_graph(rtx: Flavour) -> None:
+    assert rtx.name == "tensorrt_rtx"
+    assert (rtx.strongly_typed, rtx.has_timing_cache, rtx.gpu) == (True, False, None)
+    assert {"8.6", "8.9", "12.0"} <= set(rtx.targets)
+    assert "9.0" not in rtx.targets  # RTX refuses Hopper
+    assert "7.5" in rtx.targets
+    assert "7.5" not in rtx.default_targets
+
+
+def test_neither_flavour_is_an_error_with_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
+    with pytest.raises(MissingError) as caught:
+        find_flavour()
+    assert caught.value.run == f"pip install 'face3d-trt[{'gpu' if visible_gpus() else 'rtx'}]'"
+    assert caught.value.exit_code == 3
+
+
+def test_a_hopper_target_is_refused_with_the_list(rtx: Flavour) -> None:
+    with pytest.raises(UsageError) as caught:
+        rtx.choose_targets(("9.0",))
+    assert "8.9" in caught.value.allowed
+    assert rtx.choose_targets(("12.0", "8.9", "8.9")) == ("8.9", "12.0")
+
+
+def test_the_network_has_the_names_types_and_shapes_of_the_graph(flavour: Flavour, tmp_path: Path) -> None:
+    parsed = flavour.parse(write_tiny(tmp_path / "a.onnx", outputs="mesh", layout="uint8"))
+    assert [(t.name, t.dtype, t.shape) for t in parsed.inputs] == [("input", "uint8", (-1, -1, -1, 3))]
+    assert [(t.name, t.dtype) for t in parsed.outputs] == [(n, "float32") for n in ("coeffs", "vertex", "texture")]
+
+
+def test_a_plan_is_built_and_its_layers_are_counted(rtx: Flavour, tmp_path: Path) -> None:
+    parsed = rtx.parse(write_tiny(tmp_path / "a.onnx"))
+    report = Recorder()
+    recipe = Recipe("fp32", (Profile.default("float32"),), workspace=1 << 28, targets=("8.9",))
+    built = rtx.build(parsed, recipe, report=report)
+    assert len(built.plan) > 10_000
+    assert built.timing_cache is None
+    assert built.tally.convolutions == {"fp32": CONVOLUTIONS}
+    assert report.steps[-1][1:] == (1000, 1000)
+
+
+def test_what_the_parser_cannot_read_is_told_by_node(flavour: Flavour, tmp_path: Path) -> None:
+    path = tmp_path / "strange.onnx"
+    node = helper.make_node("Bogus", ["input"], ["coeffs"], name="backbone.odd/Bogus", domain="nowhere")
+    graph = helper.make_graph(
+        [node],
+        "strange",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor_value_info("coeffs", TensorProto.FLOAT, None)],
+    )
+    opsets = [helper.make_opsetid("", 19), helper.make_opsetid("nowhere", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    with pytest.raises(GraphError) as caught:
+        flavour.parse(path)
+    assert "strange.onnx" in str(caught.value)
+    assert "Bogus" in str(caught.value)
+
+
+def test_a_profile_that_the_network_cannot_take_is_an_error_with_tensorrts_reason(rtx: Flavour, tmp_path: Path) -> None:
+    parsed = rtx.parse(write_tiny(tmp_path / "a.onnx"))
+    four = Profile.parse("min=1x4x224x224,opt=1x4x224x224,max=1x4x224x224")
+    with pytest.raises(BuildError) as caught:
+        rtx.build(parsed, Recipe("fp32", (four,)))
+    assert "input" in str(caught.value)
+
+
+def test_no_other_file_imports_tensorrt_or_asks_for_its_version(root: Path) -> None:
+    imports = re.compile(r"^\s*(import|from)\s+tensorrt|import_module\(.tensorrt|(?<![\w-])trt\.[A-Z_]", re.MULTILINE)
+    sources = (root / "src" / "face3d_trt").rglob("*.py")
+    guilty = [path.name for path in sources if imports.search(path.read_text(encoding="utf-8"))]
+    assert guilty == ["flavour.py"]

@@ -1,0 +1,125 @@
+"""AutoCast and ModelOpt's Q/DQ, for real, on the miniature."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+from tests.tiny import CONVOLUTIONS, Recorder, crops, run, tiny_graph
+
+from face3d_trt.errors import BuildError
+from face3d_trt.faces.tensor import to_input
+from face3d_trt.graph.counts import operations, tally
+from face3d_trt.graph.fp16 import to_fp16
+from face3d_trt.graph.int8 import to_int8
+from face3d_trt.graph.modelopt import modelopt_room
+from face3d_trt.graph.opset import at_opset, opset_of
+from face3d_trt.graph.parts import split
+
+
+def _network(loud: float = 1.0) -> onnx.ModelProto:
+    return at_opset(split(tiny_graph(loud=loud)).network, 19)
+
+
+def _constants(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def test_fp16_stays_within_fp16s_rounding() -> None:
+    network = _network()
+    typed = to_fp16(network, "input", to_input(crops(2), "float32"))
+    assert typed.kept == ()
+    assert tally(operations(typed.network)).convolutions == {"fp16": CONVOLUTIONS}
+    exact, half = run(network, crops(4, seed=5))[0], run(typed.network, crops(4, seed=5))[0]
+    assert half.dtype == np.float32
+    error = np.abs(half - exact).max() / np.abs(exact).max()
+    assert 0 < error < 20 * 2**-11  # a dozen roundings to 11 bits; zero would mean that nothing was converted
+
+
+def test_a_node_beyond_fp16s_accuracy_stays_in_float32_and_says_why() -> None:
+    typed = to_fp16(_network(loud=2000.0), "input", to_input(crops(2), "float32"))
+    kept = {node.node: node.reason for node in typed.kept}
+    assert "backbone.layer1.0.conv1/Conv" in kept
+    assert "out of range" in kept["backbone.layer1.0.conv1/Conv"]
+    assert "final_layers.0/Conv" in kept or "backbone.conv1/Conv" not in kept  # the quiet stem is converted
+    assert tally(operations(typed.network)).convolutions["fp32"] >= 1
+
+
+def test_int8_scales_are_the_largest_values_divided_by_127() -> None:
+    network = _network()
+    report = Recorder()
+    typed = to_int8(network, "input", crops(6), "max", high_precision="fp32", report=report)
+    assert tally(operations(typed.network)).convolutions == {"int8": CONVOLUTIONS}
+    values = _constants(typed.network)
+    first = next(
+        node for node in typed.network.graph.node if node.op_type == "QuantizeLinear" and node.input[0] == "input"
+    )
+    assert values[first.input[1]] == pytest.approx(1 / 127, rel=1e-6)  # the pictures reach 255, which is 1.0
+    weight = _constants(network)["backbone.layer1.0.conv1.weight"]
+    stored = next(
+        value for name, value in values.items() if name.startswith("backbone.layer1.0.conv1.weight") and "scale" in name
+    )
+    np.testing.assert_allclose(stored, np.abs(weight).max(axis=(1, 2, 3)) / 127, rtol=1e-5)
+    assert report.steps[-1] == ("calibrating", 6, 6)
+
+
+def test_residual_adds_take_a_quantized_branch() -> None:
+    typed = to_int8(_network(), "input", crops(4), "entropy", high_precision="fp16")
+    adds = [operation for operation in operations(typed.network) if operation.name.endswith("/Add")]
+    assert [add.precision for add in adds] == ["int8", "int8"]
+
+
+def test_calibration_depends_on_the_pictures_and_not_on_their_order() -> None:
+    pictures = crops(9)
+    results = [
+        to_int8(_network(), "input", order, "entropy", high_precision="fp16").network.SerializeToString()
+        for order in (pictures, pictures[::-1].copy())
+    ]
+    assert results[0] == results[1]
+    other = to_int8(_network(), "input", crops(9, seed=1), "entropy", high_precision="fp16")
+    assert other.network.SerializeToString() != results[0]
+
+
+def test_int8_for_a_builder_with_flags_is_float32_and_fits_opset_17() -> None:
+    network = at_opset(split(tiny_graph()).network, 17)
+    typed = to_int8(network, "input", crops(4), "max", high_precision="fp32")
+    old = at_opset(typed.network, 17)
+    onnx.checker.check_model(old, full_check=True)
+    assert opset_of(old) == 17
+    assert not any(tensor.data_type == TensorProto.FLOAT16 for tensor in old.graph.initializer)
+    np.testing.assert_allclose(run(old, crops(2))[0], run(typed.network, crops(2))[0], rtol=1e-3, atol=1e-3)
+
+
+def test_modelopt_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tempfile.gettempdir()
+    handlers = list(logging.getLogger().handlers)
+    to_int8(_network(), "input", crops(4), "entropy", high_precision="fp16")
+    to_fp16(_network(), "input", to_input(crops(1), "float32"))
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+    assert list(tmp_path.iterdir()) == []
+    assert tempfile.gettempdir() == folder
+    assert logging.getLogger().handlers == handlers
+    assert logging.getLogger("modelopt.onnx").handlers == []
+
+
+def test_a_failing_pass_is_a_build_error_that_says_which_and_leaves_nothing() -> None:
+    folders: list[Path] = []
+
+    def fail() -> None:
+        with modelopt_room("AutoCast") as room:
+            folders.append(room.folder)
+            (room.folder / "half").write_bytes(b"1")
+            raise ValueError("too loud")
+
+    with pytest.raises(BuildError, match="AutoCast by ModelOpt failed: ValueError: too loud"):
+        fail()
+    assert not folders[0].exists()
