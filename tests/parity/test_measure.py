@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from tests.parity.parity_graphs import SIDE, Tiny, crops, flipped, rows_constants, rows_from_one_on, tiny_onnx, weights
+from tests.parity.graphs import SIDE, Tiny, crops, flipped, rows_constants, rows_from_one_on, tiny_onnx, weights
 
 from face3d_trt.names import GROUPS
 from face3d_trt.parity.batches import Batch

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from parity_graphs import tiny_onnx, weights
+from tests.parity.graphs import tiny_onnx, weights
 
 from face3d_trt.errors import GraphError
 from face3d_trt.parity.rounding import round_explicitly
