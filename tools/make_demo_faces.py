@@ -1,7 +1,9 @@
 """Makes the pictures that ship: `calibration/` (64) and the package's sample faces (8). Run from the project's root.
 
-Renders of the procedural morphable model, and variants of NASA's portrait of the astronaut Eileen Collins (public domain, as
-scikit-image distributes it). Needs the extras `export`, `detect` and `dev`. usage: python tools/make_demo_faces.py
+Renders of the procedural morphable model, and variants of NASA's portrait of the astronaut Eileen Collins (public
+domain, as scikit-image distributes it). Needs the extras `export`, `detect` and `dev`.
+
+Usage: python tools/make_demo_faces.py
 """
 
 from __future__ import annotations

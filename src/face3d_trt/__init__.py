@@ -28,7 +28,15 @@ _HOMES = {
     "ExportOptions": "face3d_trt.graph.export",
     "export_onnx": "face3d_trt.graph.export",
 }
-__all__ = ["__version__", *sorted(_HOMES)]
+__all__ = [
+    "BuildOptions",
+    "CompareOptions",
+    "ExportOptions",
+    "__version__",
+    "build_engine",
+    "compare",
+    "export_onnx",
+]
 
 
 def __getattr__(name: str) -> object:

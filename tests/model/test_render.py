@@ -13,7 +13,7 @@ def renderer(standin):
 
 
 def test_harmonics_integrate_as_published():
-    """Over the sphere the scaled basis has mean 0.8862 for the first function and 0 for the others, and is orthogonal."""
+    """Over the sphere the scaled basis is orthogonal, with mean 0.8862 for the first function and 0 for the others."""
     rng = np.random.default_rng(0)
     normals = rng.normal(size=(400_000, 3))
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)

@@ -79,5 +79,6 @@ def main() -> None:
 
         show_error("interrupted; no half-written file was left")
         if any(thread.daemon for thread in threading.enumerate()):
+            sys.stdout.flush()
             os._exit(130)  # native work that cannot be stopped would bring the closing interpreter down
         sys.exit(130)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 T = TypeVar("T")
+
+_BARS: list[Progress] = []  # those that are up
 
 
 class RichReporter:
@@ -35,18 +37,23 @@ class RichReporter:
 
     def track(self, items: Iterable[T], text: str, total: int | None = None) -> Iterator[T]:
         """Hand on `items` under a progress bar."""
-        from rich.progress import track
-
+        if total is None:
+            total = len(items) if isinstance(items, Sized) else 0
+        for done, item in enumerate(items):
+            self.progress(text, done, max(total, done + 1))
+            yield item
         self._close()
-        yield from track(items, description=text, total=total, console=self.console, transient=True)
 
     def progress(self, text: str, done: int, total: int) -> None:
-        """Move the bar of `text`; it goes when the work is complete."""
+        """Move the bar of `text`; it goes when the work is complete. A file or a pipe gets none."""
         from rich.progress import Progress
 
+        if not self.console.is_terminal:
+            return
         if self._bar is None:
             self._bar = Progress(console=self.console, transient=True)
             self._bar.start()
+            _BARS.append(self._bar)
         if self._task is None or self._task[0] != text:
             if self._task is not None:
                 self._bar.remove_task(self._task[1])
@@ -56,15 +63,21 @@ class RichReporter:
             self._close()
 
     def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        close_bars()
         self._bar, self._task = None, None
+
+
+def close_bars() -> None:
+    """Take down what still moves, so that the terminal has its cursor again; also after an error."""
+    while _BARS:
+        _BARS.pop().stop()
 
 
 def show_error(message: str) -> None:
     """Print an error to stderr."""
     from rich.console import Console
 
+    close_bars()
     text = f"error: {message}"
     if sys.stderr.isatty():
         Console(stderr=True, highlight=False).print(text, style="red", markup=False, soft_wrap=True)

@@ -50,11 +50,12 @@ def check_export(path: Path, reference: Reference, options: ExportOptions, repor
         with torch.inference_mode():
             expected = [t.numpy() for t in reference(torch.from_numpy(pixels))]
         for name, got, want in zip(names, found, expected, strict=True):
-            error, part = relative_error(name, got, want)
-            worst = max(worst, error)
-            if not error <= TOLERANCE:
+            deviation, part = relative_error(name, got, want)
+            worst = max(worst, deviation)
+            if not deviation <= TOLERANCE:
                 raise GraphError(
-                    f"{part} of the exported graph differs from PyTorch by {error:.1e} at (batch, height, width) {shape}",
+                    f"{part} of the exported graph differs from PyTorch by {deviation:.1e} "
+                    f"at (batch, height, width) {shape}",
                     allowed=f"{TOLERANCE:.0e} of its root mean square",
                 )
     report.stage(f"check    equal to PyTorch within {worst:.1e} at {', '.join('x'.join(map(str, s)) for s in SHAPES)}")

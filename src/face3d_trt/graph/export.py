@@ -37,7 +37,8 @@ class ExportOptions:
 
     Attributes:
         model: Model directory or ModelScope id.
-        outputs: `coeffs`, or `mesh` for `coeffs`, `vertex` and `texture`. A mesh graph embeds the morphable model's bases.
+        outputs: `coeffs`, or `mesh` for `coeffs`, `vertex` and `texture`. A mesh graph embeds the morphable model's
+            bases.
         input: `float32` (batch, 3, height, width) RGB 0..1, or `uint8` (batch, height, width, 3) RGB.
         output: The ONNX file.
     """
@@ -116,7 +117,7 @@ def to_onnx(reference: Reference, options: ExportOptions) -> ModelProto:
     graph.producer_name, graph.producer_version = "face3d-trt", face3d_trt.__version__
     drop_unused(graph)
     name_nodes(graph)
-    return graph  # type: ignore[no-any-return]
+    return graph
 
 
 def drop_unused(model: ModelProto) -> None:

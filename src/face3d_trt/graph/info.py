@@ -34,7 +34,7 @@ def read_graph(path: Path, *, weights: bool = True) -> ModelProto:
         model = onnx.load(path, load_external_data=weights)
         if not model.graph.node:
             raise ValueError("it has no nodes")
-        return model  # type: ignore[no-any-return]
+        return model
     except Exception as error:  # protobuf's own error type differs between its releases
         raise GraphError(f"{path} is not an ONNX file: {error}", run=f"face3d-trt export -o {path}") from error
 

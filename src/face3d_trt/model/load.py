@@ -22,10 +22,11 @@ from face3d_trt.model.morphable import MorphableArrays, MorphableModel
 from face3d_trt.model.network import FULL_WIDTH, ReconNet, width_of
 from face3d_trt.model.resolve import resolve_model
 from face3d_trt.optional import require
-from face3d_trt.records import Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from face3d_trt.records import Weights
 
 CONFIGURATION = "configuration.json"
 CHECKPOINT = "pytorch_model.pt"
@@ -126,7 +127,8 @@ def read_network(path: Path) -> dict[str, Tensor]:
     except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, zipfile.BadZipFile, KeyError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(
-            f"{path} ({path.stat().st_size:,} bytes) cannot be read as a checkpoint; it is truncated or not one: {reason}",
+            f"{path} ({path.stat().st_size:,} bytes) cannot be read as a checkpoint; "
+            f"it is truncated or not one: {reason}",
             allowed="the file as published, tensors only (it is loaded with weights_only=True)",
             run=_GET,
         ) from error

@@ -1,8 +1,8 @@
 """The morphable model: coefficients to a mesh, its colours, and its landmarks in the picture.
 
-Formulas: Deng et al. 2019, "Accurate 3D Face Reconstruction with Weakly-Supervised Learning", as implemented in modelscope
-`models/cv/face_reconstruction/models/bfm.py` (ParametricFaceModel). Written so that torch.onnx can export it: no in-place
-writes, no data-dependent shapes.
+Formulas: Deng et al. 2019, "Accurate 3D Face Reconstruction with Weakly-Supervised Learning", as implemented in
+modelscope `models/cv/face_reconstruction/models/bfm.py` (ParametricFaceModel). Written so that torch.onnx can export
+it: no in-place writes, no data-dependent shapes.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def rotation(angles: Tensor) -> Tensor:
 
 
 def project(points: Tensor) -> Tensor:
-    """World points to the crop: (..., 3) -> (..., 2) px, x right, y down, (0, 0) the upper left corner of the picture."""
+    """World points to the crop: (..., 3) -> (..., 2) px, x right, y down, (0, 0) the picture's upper left corner."""
     depth = CAMERA_Z - points[..., 2]
     x = FOCAL_PX * points[..., 0] / depth + CROP / 2
     y = CROP / 2 - FOCAL_PX * points[..., 1] / depth

@@ -1,7 +1,7 @@
 """The coefficient network: a ResNet50 trunk and seven 1x1 heads, with upstream's key names.
 
-Architecture and names follow modelscope `models/cv/face_reconstruction/models/networks.py` (ReconNetWrapper, `resnet50`,
-`use_last_fc=False`), whose trunk has torchvision's ResNet-50 v1.5 names under `backbone.`.
+Architecture and names follow modelscope `models/cv/face_reconstruction/models/networks.py` (ReconNetWrapper,
+`resnet50`, `use_last_fc=False`), whose trunk has torchvision's ResNet-50 v1.5 names under `backbone.`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,19 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(batch, channels_in, h, w) -> (batch, 4 * channels, h / stride, w / stride)."""
         identity = x if self.downsample is None else self.downsample(x)
-        y = self.relu(self.bn1(self.conv1(x)))
+        y: Tensor = self.relu(self.bn1(self.conv1(x)))
         y = self.relu(self.bn2(self.conv2(y)))
-        return self.relu(self.bn3(self.conv3(y)) + identity)
+        y = self.relu(self.bn3(self.conv3(y)) + identity)
+        return y
 
 
 class Backbone(nn.Module):
     """ResNet50 without its classifier: (batch, 3, height, width) -> (batch, 32 * width, 1, 1)."""
+
+    layer1: nn.Sequential
+    layer2: nn.Sequential
+    layer3: nn.Sequential
+    layer4: nn.Sequential
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -66,7 +72,8 @@ class Backbone(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Pooled features of RGB pictures in 0..1, without mean or deviation taken off."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        return self.avgpool(self.layer4(self.layer3(self.layer2(self.layer1(x)))))  # type: ignore[no-any-return]
+        pooled: Tensor = self.avgpool(self.layer4(self.layer3(self.layer2(self.layer1(x)))))
+        return pooled
 
 
 class ReconNet(nn.Module):

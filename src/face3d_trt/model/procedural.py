@@ -1,9 +1,9 @@
 """A morphable model out of formulas: a face-like surface, smooth bases, an albedo. It holds nobody's data.
 
-The surface is a disc of V points (Fibonacci spiral, Delaunay triangles) bent over an ellipsoid, with nose, eye sockets, brows,
-cheeks, lips and chin as bumps. The leading basis vectors are changes that a person would name (face width, nose length, jaw
-opening, skin tone); the rest are smooth random fields of decaying size. x right in the picture, y up, z towards the camera,
-1.0 = 100 mm.
+The surface is a disc of V points (Fibonacci spiral, Delaunay triangles) bent over an ellipsoid, with nose, eye sockets,
+brows, cheeks, lips and chin as bumps. The leading basis vectors are changes that a person would name (face width, nose
+length, jaw opening, skin tone); the rest are smooth random fields of decaying size. x right in the picture, y up, z
+towards the camera, 1.0 = 100 mm.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def disc(vertices: int, boundary: int) -> Array:
 
 
 def triangulate(points: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Delaunay triangles (F, 3), counter-clockwise from the front, and the triangles of each vertex (V, 8), padded with F."""
+    """Delaunay triangles (F, 3), counter-clockwise from the front, and those of each vertex (V, 8), padded with F."""
     triangles = Delaunay(points).simplices.astype(np.int64)
     a, b, c = (points[triangles[:, i]] for i in range(3))
     flipped = (b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0] < 0
@@ -159,7 +159,10 @@ def lip_mask(x: Array, y: Array) -> Array:
 
 
 def landmark_targets() -> Array:
-    """(68, 2) face-plane positions in the usual order: jaw 17, brows 10, nose 9, eyes 12, mouth 20; left of the picture first."""
+    """(68, 2) face-plane positions in the usual order, left of the picture first.
+
+    Jaw 17, brows 10, nose 9, eyes 12, mouth 20.
+    """
     jaw = [(-0.72 * np.cos(t) * (1 - 0.12 * np.sin(t)), 0.22 - 1.12 * np.sin(t)) for t in np.linspace(0.0, np.pi, 17)]
     brow = [(x, BROW_Y + 0.03 - 0.5 * max(abs(x) - 0.33, 0) ** 1.5) for x in np.linspace(-0.48, -0.12, 5)]
     bridge = [(0.0, y) for y in np.linspace(0.27, NOSE_TIP_Y, 4)]
@@ -192,14 +195,17 @@ def smooth_field(rng: np.random.Generator, shape: Array, frequency: float, waves
 
 
 def identity_candidates(shape: Array) -> list[Array]:
-    """Named changes of form, (V, 3) each: width, height, jaw, nose length, nose width, eyes apart, mouth, chin, cheeks, brow."""
+    """Named changes of form, (V, 3) each.
+
+    Width, height, jaw, nose length, nose width, eyes apart, mouth, chin, cheeks, brow.
+    """
     x, y, _ = shape.T
     zero = np.zeros_like(x)
     side = np.sign(x)
     return [
-        np.stack([x, zero, zero], 1),
-        np.stack([zero, y, zero], 1),
-        np.stack([x * step(y, 0.0, -0.8), zero, zero], 1),
+        np.stack([side * step(np.abs(x), 0.25, 0.70), zero, zero], 1),
+        np.stack([zero, step(y, 0.45, 0.95) - step(y, -0.50, -1.0), zero], 1),
+        np.stack([x * step(y, -0.25, -0.75), zero, zero], 1),
         np.stack([zero, zero, nose(x, y)], 1),
         np.stack([x * nose(x, y) * 4, zero, 0.3 * side * x * nose(x, y)], 1),
         np.stack([side * pair(x, y, EYE[0], EYE[1], 0.17, 0.16), zero, zero], 1),
@@ -211,7 +217,7 @@ def identity_candidates(shape: Array) -> list[Array]:
 
 
 def expression_candidates(shape: Array) -> list[Array]:
-    """Named movements, (V, 3) each: jaw, smile, pout, brows up, frown, cheeks, lip press, nose, left and right corner."""
+    """Named movements, (V, 3) each: jaw, smile, pout, brows up, frown, cheeks, lip press, nose, both mouth corners."""
     x, y, _ = shape.T
     zero = np.zeros_like(x)
     side = np.sign(x)
@@ -236,12 +242,12 @@ def expression_candidates(shape: Array) -> list[Array]:
 def texture_candidates(x: Array, y: Array) -> list[Array]:
     """Named changes of colour, (V, 3) each: tone, warmth, lips, brows, eyes, cheeks, beard, forehead, lids, nose."""
     layers = albedo_layers(x, y)
-    one = np.ones_like(x)
+    skin = 1 - layers[5][0]  # the whites of the eyes stay white: they tell light from tone
     lip, iris, brow = layers[3][0], layers[6][0], layers[9][0]
     beard = step(y, -0.2, -0.5) * (1 - lip_mask(x, y))
     return [
-        one[:, None] * [1.0, 1.0, 1.0],
-        one[:, None] * [0.6, -0.1, -0.8],
+        skin[:, None] * [1.0, 1.0, 1.0],
+        skin[:, None] * [0.6, -0.1, -0.8],
         lip[:, None] * [0.9, -0.6, -0.4],
         brow[:, None] * [1.0, 0.9, 0.8],
         iris[:, None] * [-0.4, 0.6, 1.2],
@@ -264,6 +270,14 @@ def orthogonal(candidates: list[Array], against: Array | None = None) -> Array:
     return q if against is None else q[:, against.shape[1] :]
 
 
+def rigid_motions(shape: Array) -> Array:
+    """Unit columns (3V, 7) of translation, rotation and scaling: what pose and distance do, and no basis may imitate."""
+    axes = np.eye(3)
+    moves = [np.broadcast_to(axis, shape.shape) for axis in axes]
+    turns = [np.cross(axis, shape) for axis in axes]
+    return orthogonal([*moves, *turns, shape])
+
+
 def scaled(columns: Array, peak: float) -> Array:
     """Columns scaled by the largest change of a vertex that a coefficient of 1 makes.
 
@@ -272,7 +286,8 @@ def scaled(columns: Array, peak: float) -> Array:
     rank = np.arange(columns.shape[1])
     size = np.where(rank < NAMED, (1.0 + rank) ** -0.3, 0.3 * (1.0 + np.clip(rank - NAMED, 0, None)) ** -0.5)
     largest = np.linalg.norm(columns.reshape(-1, 3, columns.shape[1]), axis=1).max(axis=0)
-    return columns * (peak * size / largest)
+    result: Array = columns * (peak * size / largest)
+    return result
 
 
 def procedural_arrays(vertices: int, boundary: int, seed: int = 0) -> MorphableArrays:
@@ -296,15 +311,17 @@ def procedural_arrays(vertices: int, boundary: int, seed: int = 0) -> MorphableA
         return named + random
 
     moving = np.clip(bump(x, y, 0, -0.5, 0.45, 0.35) + pair(x, y, 0.3, 0.4, 0.25, 0.15), 0, 1)
-    identity = orthogonal(fields(identity_candidates(shape), 80, 3.0))
-    expression = orthogonal(fields(expression_candidates(shape), 64, 4.0, moving), identity)
+    rigid = rigid_motions(shape)
+    identity = orthogonal(fields(identity_candidates(shape), 80, 3.0), rigid)
+    form = np.concatenate([rigid, identity], 1)
+    expression = orthogonal(fields(expression_candidates(shape), 64, 4.0, moving), form)
     texture = orthogonal(fields(texture_candidates(x, y), 80, 3.0))
     return MorphableArrays(
         mean_shape=shape.reshape(-1).astype(np.float32),
         identity_basis=scaled(identity, 0.07).astype(np.float32),
         expression_basis=scaled(expression, 0.06).astype(np.float32),
         mean_texture=albedo(x, y).reshape(-1).astype(np.float32),
-        texture_basis=scaled(texture, 30.0).astype(np.float32),
+        texture_basis=scaled(texture, 40.0).astype(np.float32),
         triangles=triangles,
         vertex_triangles=fans,
         keypoints=keypoints(shape),

@@ -1,21 +1,21 @@
 """Random coefficients and random photographs of them: what a network can be trained, calibrated and tested on.
 
-Everything draws from the generator that is passed in: the same seed gives the same pictures on the same kind of machine.
+Everything draws from the generator that is passed in: the same seed gives the same pictures on the same kind of
+machine.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from face3d_trt.model.render import Renderer
 from face3d_trt.names import COEFFICIENTS, CROP, GROUPS
 
 ANGLE_SPREAD = (0.18, 0.35, 0.12)  # radians: pitch, yaw, roll
 TRANSLATION_SPREAD = (0.06, 0.06, 0.30)  # 1.0 = 100 mm; alignment leaves little of x and y
 LIGHT_SPREAD = 0.16  # of the first band's three directions; the second band has a third of it
-AMBIENT_SPREAD = 0.12
+AMBIENT_SPREAD = 0.08
 COLOUR_SPREAD = 0.25  # of the light that differs between the colour channels, as a share of the rest
 
 
@@ -71,7 +71,7 @@ def photograph(pictures: Tensor, generator: torch.Generator) -> Tensor:
     def uniform(low: float, high: float) -> Tensor:
         return low + (high - low) * torch.rand(count, 1, 1, 1, generator=generator, device=device)
 
-    exposed = (pictures * uniform(0.75, 1.2)).clamp(1e-4, 1) ** uniform(0.85, 1.2)
+    exposed = (pictures * uniform(0.88, 1.1)).clamp(1e-4, 1) ** uniform(0.92, 1.08)
     blurred = _blur(exposed, uniform(0.3, 1.6))
     noise = torch.randn(pictures.shape, generator=generator, device=device) * uniform(0.0, 0.03)
     return (blurred + noise).clamp(0, 1)
@@ -89,8 +89,14 @@ def _blur(pictures: Tensor, sigma: Tensor) -> Tensor:
     return flat.reshape(pictures.shape)
 
 
-def random_photographs(renderer: Renderer, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Pictures of random faces and their coefficients: (count, 3, 224, 224) 0..1 and (count, 257)."""
+def random_photographs(renderer: nn.Module, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Pictures of random faces and their coefficients: (count, 3, 224, 224) 0..1 and (count, 257).
+
+    Args:
+        renderer: A `Renderer`, compiled or not.
+        count: How many.
+        generator: Source of randomness, on the renderer's device.
+    """
     coeffs = random_coeffs(count, generator)
     drawn = renderer(coeffs, random_backgrounds(count, generator))
     return photograph(drawn, generator), coeffs

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
 from face3d_trt.errors import UsageError
-from face3d_trt.model.load import FaceModel
-from face3d_trt.model.morphable import MorphableModel
-from face3d_trt.model.network import ReconNet
+
+if TYPE_CHECKING:
+    from face3d_trt.model.load import FaceModel
+    from face3d_trt.model.morphable import MorphableModel
+    from face3d_trt.model.network import ReconNet
 
 
 class Front(nn.Module):

@@ -19,6 +19,8 @@ AMBIENT = 0.8  # added to the first harmonic of every channel: gamma is the diff
 BANDS = (math.pi, 2 * math.pi / math.sqrt(3), 2 * math.pi / math.sqrt(8))  # Lambertian reflection of each band
 SCALES = (1 / math.sqrt(4 * math.pi), math.sqrt(3) / math.sqrt(4 * math.pi), 3 * math.sqrt(5) / math.sqrt(12 * math.pi))
 SUBPIXELS = 2  # per pixel and axis
+DEPTH_STEPS = 1e4  # per unit of 100 mm
+NOTHING = torch.iinfo(torch.int64).max  # sort key of a subpixel without a surface
 
 
 def harmonics(normals: Tensor) -> Tensor:
@@ -54,7 +56,8 @@ class Renderer(nn.Module):
 
     Args:
         morphable: The model whose coefficients are drawn.
-        density: Surface points per triangle edge; more for coarser meshes. Chosen so that points lie closer than subpixels.
+        density: Surface points per triangle edge; more for coarser meshes. Chosen so that points lie closer than
+            subpixels.
     """
 
     corners: Tensor
@@ -65,7 +68,7 @@ class Renderer(nn.Module):
         self.morphable = morphable
         triangles = morphable.triangles
         if density is None:
-            per_triangle = 1.3e5 * SUBPIXELS**2 / len(triangles)  # a face covers 30,000 pixels, and overlaps itself
+            per_triangle = 1e5 * SUBPIXELS**2 / len(triangles)  # a face covers 30,000 pixels, and overlaps itself
             density = max(1, math.ceil(math.sqrt(2 * per_triangle)) - 1)
         grid = [((i + 1 / 3) / density, (j + 1 / 3) / density) for i in range(density) for j in range(density - i)]
         u, v = torch.tensor(grid).unbind(1)
@@ -89,11 +92,6 @@ class Renderer(nn.Module):
         normals = self.normals(shape) @ turn
         return vertex, shade(self.morphable.albedo(coeffs), normals, coeffs[:, GROUPS["lighting"]]).clamp(0, 1)
 
-    def _dense(self, values: Tensor) -> Tensor:
-        """Vertex values (batch, V, C) at the surface points (batch, P, C)."""
-        at_corners = values[:, self.corners]  # (batch, F, 3, C)
-        return torch.einsum("pk,bfkc->bfpc", self.weights, at_corners).flatten(1, 2)
-
     def forward(self, coeffs: Tensor, background: Tensor | None = None) -> Tensor:
         """Pictures of coefficients: (batch, 257) -> (batch, 3, 224, 224) RGB 0..1.
 
@@ -107,29 +105,46 @@ class Renderer(nn.Module):
     def draw(self, vertex: Tensor, colour: Tensor) -> tuple[Tensor, Tensor]:
         """Any colours on posed vertices: premultiplied picture (batch, 3, 224, 224) and cover (batch, 1, 224, 224)."""
         batch, side = len(vertex), CROP * SUBPIXELS
-        dense = self._dense(torch.cat([project(vertex), CAMERA_Z - vertex[..., 2:], colour], -1))
-        cell = (dense[..., :2] * SUBPIXELS).floor().long()
-        inside = ((cell >= 0) & (cell < side)).all(-1)
-        flat = torch.where(inside, cell[..., 1] * side + cell[..., 0], side * side)
-        points = torch.arange(dense.shape[1], device=dense.device)
-        depth = (dense[..., 2] * 1e4).long()  # 0.01 mm steps
-        key = depth * dense.shape[1] + points
-        nearest = torch.full((batch, side * side + 1), torch.iinfo(torch.int64).max, device=dense.device)
-        nearest.scatter_reduce_(1, flat, key, "amin")
-        nearest = nearest[:, :-1]
-        hit = nearest < torch.iinfo(torch.int64).max
-        winner = torch.where(hit, nearest % dense.shape[1], 0)
-        drawn = torch.gather(dense[..., 3:], 1, winner.unsqueeze(-1).expand(-1, -1, 3)) * hit.unsqueeze(-1)
+        cell, key = self.surface(vertex)
+        nearest = torch.full((batch, side * side + 1), NOTHING, device=vertex.device)
+        nearest = nearest.scatter_reduce(1, cell, key, "amin")[:, :-1]
+        hit = nearest < NOTHING
+        winner = torch.where(hit, nearest % cell.shape[1], 0)
+        drawn = self.colour_at(colour, winner) * hit.unsqueeze(-1)
         fine = torch.cat([drawn, hit.unsqueeze(-1).to(drawn.dtype)], -1).transpose(1, 2).reshape(batch, 4, side, side)
         coarse = functional.avg_pool2d(fill_gaps(fine), SUBPIXELS)
         return coarse[:, :3], coarse[:, 3:]
 
+    def surface(self, vertex: Tensor) -> tuple[Tensor, Tensor]:
+        """The surface points of posed vertices: subpixel (batch, P) and sort key (batch, P), the nearest point's the least.
+
+        The key holds the depth in steps of 0.01 mm above the point's number.
+        """
+        side = CROP * SUBPIXELS
+        placed = torch.cat([project(vertex) * SUBPIXELS, CAMERA_Z - vertex[..., 2:]], -1)
+        a, b, c = (placed[:, self.corners[:, i], None] for i in range(3))  # (batch, F, 1, 3)
+        dense = (self.weights[:, :1] * a + self.weights[:, 1:2] * b + self.weights[:, 2:] * c).flatten(1, 2)
+        column, row = dense[..., 0].floor().long(), dense[..., 1].floor().long()
+        inside = (column >= 0) & (column < side) & (row >= 0) & (row < side)
+        cell = torch.where(inside, row * side + column, side * side)
+        points = torch.arange(dense.shape[1], device=vertex.device)
+        return cell, (dense[..., 2] * DEPTH_STEPS).long() * dense.shape[1] + points
+
+    def colour_at(self, colour: Tensor, point: Tensor) -> Tensor:
+        """Vertex colours (batch, V, 3) at surface points (batch, N) -> (batch, N, 3)."""
+        corners = self.corners[point // len(self.weights)]  # (batch, N, 3)
+        weights = self.weights[point % len(self.weights)]
+        rows = torch.arange(len(colour), device=colour.device)[:, None]
+        return sum(
+            (weights[..., i, None] * colour[rows, corners[..., i]] for i in range(3)), torch.zeros_like(colour[:1, :1])
+        )
+
 
 def fill_gaps(fine: Tensor, rounds: int = 3) -> Tensor:
-    """Give uncovered subpixels between covered ones their neighbours' mean: (batch, 4, h, w), cover in the last channel.
+    """Give uncovered subpixels between covered ones their neighbours' mean: (batch, 4, h, w), cover in channel 3.
 
-    A stretched triangle can leave subpixels between its points empty; outside a straight edge three of the nine subpixels
-    around are covered, so that edges stay.
+    A stretched triangle can leave subpixels between its points empty; outside a straight edge three of the nine
+    subpixels around are covered, so that edges stay.
     """
     for _ in range(rounds):
         around = functional.avg_pool2d(fine, 3, 1, 1)

@@ -51,7 +51,8 @@ def resolve_model(model: str | Path) -> Resolved:
     if path.exists() or not _ID.fullmatch(name) or text.startswith((".", "/", "~")):
         raise ModelError(
             f"{text} is not a model directory",
-            allowed=f"a directory with configuration.json and pytorch_model.pt, or a ModelScope id such as {DEFAULT_MODEL}",
+            allowed="a directory with configuration.json and pytorch_model.pt, "
+            f"or a ModelScope id such as {DEFAULT_MODEL}",
             run="face3d-trt standin model/    # makes a stand-in to try everything with",
         )
     return Resolved(_snapshot(name, revision or REVISION), name, revision or REVISION)

@@ -1,7 +1,7 @@
 """A model directory that holds nobody's data: upstream's files, keys and layout over the procedural morphable model.
 
-Upstream's other files (`de_retouching_model.pth`, `large_base_net.pth`, the detector, `segment_face.pb`, `face_alignment/`)
-belong to networks that this package does not use, and are not written.
+Upstream's other files (`de_retouching_model.pth`, `large_base_net.pth`, the detector, `segment_face.pb`,
+`face_alignment/`) belong to networks that this package does not use, and are not written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -22,12 +22,14 @@ from face3d_trt.errors import UsageError
 from face3d_trt.faces.samples import sample_crops
 from face3d_trt.files import sha256_file, storage_errors
 from face3d_trt.model.load import CHECKPOINT, CONFIGURATION, LANDMARKS, MORPHABLE, STANDIN_KEY, TASK
-from face3d_trt.model.morphable import MorphableArrays
 from face3d_trt.model.network import Bottleneck, ReconNet
 from face3d_trt.model.procedural import albedo, base_shape, disc, procedural_arrays
 from face3d_trt.names import GROUPS
 from face3d_trt.optional import require
 from face3d_trt.report import SILENT, Reporter
+
+if TYPE_CHECKING:
+    from face3d_trt.model.morphable import MorphableArrays
 
 FORMAT = 1  # raise when the same options give other files
 Size = Literal["small", "full"]
@@ -56,8 +58,8 @@ SIZES: dict[str, StandinSize] = {
     "small": StandinSize(width=16, vertices=6000, boundary=250, texture=64, generator=8),
     "full": StandinSize(width=64, vertices=35709, boundary=627, texture=512, generator=64),  # 70,789 triangles
 }
-# Scale of the residual branches of seeded weights. At 1 the random network is chaotic: it blows rounding up to 8 % in fp16
-# (norm of the error over norm of the variation between pictures); at 0.1 that is 0.4 %, as in trained networks.
+# Scale of the residual branches of seeded weights. At 1 the random network is chaotic: it blows rounding up to 8 % in
+# fp16 (norm of the error over norm of the variation between pictures); at 0.1 that is 0.4 %, as in trained networks.
 BRANCH = 0.1
 # Standard deviation of a coefficient over pictures, so that pictures differ as faces do.
 SPREAD = {"identity": 0.7, "expression": 0.6, "texture": 0.7, "angle": 0.15, "lighting": 0.1, "translation": 0.05}
@@ -68,8 +70,8 @@ def write_standin(directory: Path, size: Size = "small", seed: int = 0, report: 
 
     Args:
         directory: The new model directory.
-        size: `small` has a quarter of the width (1.6 M parameters, about 40 MB on disk); `full` has upstream's exact sizes
-            (46.8 M parameters in three networks, 35,709 vertices, about 520 MB).
+        size: `small` has a quarter of the width (1.6 M parameters, about 40 MB on disk); `full` has upstream's exact
+            sizes (46.8 M parameters in three networks, 35,709 vertices, about 520 MB).
         seed: Of the weights.
         report: Told what is written.
 
@@ -172,7 +174,7 @@ def seeded_network(width: int, generator: torch.Generator) -> ReconNet:
                 fan_in = module.in_channels * module.kernel_size[0] * module.kernel_size[1]
                 module.weight.normal_(0, (2 / fan_in) ** 0.5, generator=generator)
             elif isinstance(module, nn.BatchNorm2d):
-                module.momentum = None  # type: ignore[assignment]  # None: plain average over the pictures
+                module.momentum = None  # None: plain average over the pictures
             if isinstance(module, Bottleneck):
                 module.bn3.weight.fill_(BRANCH)
         pictures = varied_pictures()
@@ -265,7 +267,8 @@ def uv_albedo(side: int) -> NDArray[np.float64]:
     grid = _uv_grid(side)
     inside = np.linalg.norm(grid, axis=1) <= 1
     surface = base_shape(grid * np.minimum(1, 1 / np.maximum(np.linalg.norm(grid, axis=1), 1e-9))[:, None])
-    return (albedo(surface[:, 0], surface[:, 1]) * inside[:, None]).reshape(-1)
+    colour: NDArray[np.float64] = albedo(surface[:, 0], surface[:, 1]) * inside[:, None]
+    return colour.reshape(-1)
 
 
 def uv_basis(basis: NDArray[np.float32], uv: NDArray[np.float64], side: int) -> NDArray[np.float32]:

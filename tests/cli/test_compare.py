@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+
+def face3d(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "face3d_trt", "compare", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=folder)
+
+
+def test_without_plans_it_names_the_command_that_builds_one(tmp_path: Path) -> None:
+    result = face3d(tmp_path)
+    assert result.returncode == 2
+    assert "no plan with a manifest in engines" in result.stderr
+    assert "face3d-trt build" in result.stderr
+    assert result.stdout == ""
+
+
+def test_every_plan_gets_its_verdict_and_all_of_it_goes_into_the_json(engines: Path, tmp_path: Path) -> None:
+    result = face3d(engines.parent, "--json", str(tmp_path / "all.json"))
+    assert result.returncode == 0, result.stdout + result.stderr
+    for precision in ("fp16", "int8"):
+        assert f"PASSED engines/face3d_resnet50.{precision}.plan" in result.stdout
+    verdicts = json.loads((tmp_path / "all.json").read_text())["verdicts"]
+    assert [verdict["precision"] for verdict in verdicts] == ["fp16", "int8"]
+
+
+def test_it_exits_one_when_a_limit_is_not_kept(engines: Path, tmp_path: Path) -> None:
+    from importlib import resources
+
+    content = json.loads(resources.files("face3d_trt.parity").joinpath("limits.json").read_text())
+    content["fp16"]["relative"]["coeffs.lighting"] = 1e-9
+    (tmp_path / "strict.json").write_text(json.dumps(content))
+    plan = engines / "face3d_resnet50.fp16.plan"
+    result = face3d(tmp_path, "--plan", str(plan), "--limits", str(tmp_path / "strict.json"))
+    assert result.returncode == 1
+    assert "failed: coeffs lighting" in result.stdout
+    assert "failed: coeffs angle" not in result.stdout
+
+
+def test_a_malformed_limits_file_is_wrong_usage(engines: Path, tmp_path: Path) -> None:
+    (tmp_path / "limits.json").write_text('{"schema_version": 1}')
+    result = face3d(engines.parent, "--limits", str(tmp_path / "limits.json"))
+    assert result.returncode == 2
+    assert "limits.json is not valid" in result.stderr

@@ -1,0 +1,192 @@
+"""The whole comparison, on plans that were really built."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+from PIL import Image
+from rich.console import Console
+
+from face3d_trt.errors import CalibrationError, ImageError, PlanError
+from face3d_trt.names import GROUPS
+from face3d_trt.parity.compare import CompareOptions, compare, find_plans
+from face3d_trt.parity.table import show
+from face3d_trt.parity.verdict import Verdict, to_json
+from face3d_trt.records import Manifest, manifest_path
+
+FP16 = "face3d_resnet50.fp16.plan"
+INT8 = "face3d_resnet50.int8.plan"
+
+
+@pytest.fixture
+def own(engines: Path, tmp_path: Path) -> Path:
+    """A copy of `engines` to be spoilt."""
+    return Path(shutil.copytree(engines, tmp_path / "engines"))
+
+
+@pytest.fixture(scope="module")
+def fp16(engines: Path) -> Verdict:
+    """The verdict about the fp16 plan as it was built, on a folder of which one picture is broken."""
+    folder = Path(shutil.copytree(engines.parent / "faces", engines.parent / "one broken"))
+    (folder / "broken.jpg").write_bytes(b"no picture")
+    return compare(CompareOptions(engines / FP16, images=folder))
+
+
+def flip_a_convolution(path: Path) -> str:
+    model = onnx.load(path)
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    node = next(node for node in model.graph.node if node.name.startswith("backbone.layer2.0.conv2/"))
+    tensor = weights[node.input[1]]
+    tensor.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(tensor), tensor.name))
+    onnx.save(model, path)
+    return node.name
+
+
+def test_what_was_built_passes_and_says_what_it_stands_on(fp16: Verdict) -> None:
+    assert fp16.passed, fp16.failures
+    assert [check.name for check in fp16.checks] == ["plan", "typed ONNX", "float32 ONNX", "checkpoint"]
+    assert all(check.passed for check in fp16.checks)
+    assert fp16.batches == ("1, 3, 4 at 224x224 (profile 0)",)
+    typed = [row for row in fp16.rows if row.candidate == "onnxruntime-typed"]
+    assert {(row.batch, row.group) for row in typed} == {(n, g) for n in (1, 3, 4) for g in (None, *GROUPS)}
+    assert all(1e-4 < row.relative < 0.01 and row.gated for row in typed)  # rounded, and within one per cent
+    exact = [row for row in fp16.rows if row.candidate == "onnxruntime-fp32"]
+    assert all(row.relative < 1e-4 and row.allowed_relative == 0.001 for row in exact)
+
+
+def test_without_a_gpu_the_verdict_speaks_of_the_typed_graph(fp16: Verdict) -> None:
+    if fp16.engine_ran:
+        pytest.skip("this machine has a GPU that runs the plan")
+    assert list(fp16.candidates) == ["onnxruntime-fp32", "onnxruntime-typed"]
+    assert any("the plan itself was not run here" in note for note in fp16.notes)
+
+
+def test_a_broken_picture_among_good_ones_is_left_out_by_name(fp16: Verdict) -> None:
+    assert len(fp16.pictures) == 8
+    assert [entry.partition(":")[0] for entry in fp16.skipped] == ["broken.jpg"]
+
+
+def test_one_convolution_of_the_other_sign_fails_by_output_and_group_and_the_edit_is_named(own: Path) -> None:
+    flip_a_convolution(own / "face3d_resnet50.fp16.onnx")
+    verdict = compare(CompareOptions(own / FP16))
+    assert not verdict.passed
+    integrity = [failure for failure in verdict.failures if failure.kind == "integrity"]
+    assert len(integrity) == 1
+    assert "face3d_resnet50.fp16.onnx was changed after the build" in integrity[0].text
+    wrong = [failure for failure in verdict.failures if failure.kind == "relative"]
+    assert {(f.candidate, f.output, f.group) for f in wrong} >= {("onnxruntime-typed", "coeffs", g) for g in GROUPS}
+    assert {failure.batch for failure in wrong} == {1, 3, 4}
+
+
+def test_a_plan_of_other_bytes_and_another_float32_graph_are_named(own: Path) -> None:
+    with open(own / FP16, "ab") as plan:
+        plan.write(b"\0")
+    model = onnx.load(own / "face3d_resnet50.onnx")
+    model.doc_string = "touched"
+    onnx.save(model, own / "face3d_resnet50.onnx")
+    verdict = compare(CompareOptions(own / FP16))
+    assert {check.name for check in verdict.checks if not check.passed} == {"plan", "float32 ONNX"}
+    assert {failure.kind for failure in verdict.failures} == {"integrity"}
+    assert all("changed after the build" in failure.text for failure in verdict.failures)
+
+
+def test_another_model_as_reference_fails_in_hash_and_figures(engines: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(engines.parent / "model", tmp_path / "other"))
+    checkpoint = torch.load(other / "pytorch_model.pt", weights_only=True)
+    checkpoint["net_recon"]["final_layers.0.weight"] *= -1  # the identity head
+    torch.save(checkpoint, other / "pytorch_model.pt")
+    verdict = compare(CompareOptions(engines / FP16, model=str(other)))
+    assert [check.name for check in verdict.checks if not check.passed] == ["checkpoint"]
+    groups = {f.group for f in verdict.failures if f.candidate == "onnxruntime-fp32" and f.kind == "relative"}
+    assert groups == {None, "identity"}
+
+
+def test_int8_of_seeded_weights_is_shown_with_its_caveat_and_not_gated(engines: Path) -> None:
+    verdict = compare(CompareOptions(engines / INT8))
+    assert verdict.origin == str(engines.parent / "faces")  # the calibration folder
+    assert verdict.weights == "seeded"
+    assert verdict.passed, verdict.failures
+    typed = [row for row in verdict.rows if row.candidate == "onnxruntime-typed"]
+    assert max(row.relative for row in typed) > 0.02  # far more than fp16's
+    assert not any(row.gated for row in typed)
+    assert all(row.gated for row in verdict.rows if row.candidate == "onnxruntime-fp32")
+    assert any("seeded weights" in note and "meaningless" in note for note in verdict.notes)
+
+
+def test_int8_of_other_weights_is_gated(own: Path) -> None:
+    path = manifest_path(own / INT8)
+    manifest = Manifest.read(path)
+    checkpoint = manifest.model.model_copy(update={"weights": "checkpoint"})
+    manifest.model_copy(update={"model": checkpoint}).write(path)
+    verdict = compare(CompareOptions(own / INT8))
+    assert all(row.gated for row in verdict.rows)
+    assert not verdict.passed
+    assert {failure.candidate for failure in verdict.failures} == {"onnxruntime-typed"}
+
+
+def test_a_photo_is_aligned_and_the_samples_say_how_much_pictures_differ(engines: Path, astronaut: Path) -> None:
+    verdict = compare(CompareOptions(engines / FP16, images=astronaut))
+    assert verdict.passed, verdict.failures
+    assert verdict.pictures[0] == "astronaut.png"
+    assert len(verdict.pictures) == 9
+    assert any("8 sample faces were added" in note for note in verdict.notes)
+
+
+def test_nothing_usable_is_an_error(engines: Path, tmp_path: Path) -> None:
+    with pytest.raises(CalibrationError):
+        compare(CompareOptions(engines / FP16, images=tmp_path))
+    with pytest.raises(ImageError, match="absent"):
+        compare(CompareOptions(engines / FP16, images=tmp_path / "absent.jpg"))
+    Image.fromarray(np.zeros((400, 400, 3), np.uint8)).save(tmp_path / "black.png")
+    with pytest.raises(CalibrationError, match="black"):
+        compare(CompareOptions(engines / FP16, images=tmp_path))
+
+
+def test_missing_files_are_named_with_the_command_that_makes_them(own: Path) -> None:
+    (own / "face3d_resnet50.fp16.onnx").unlink()
+    with pytest.raises(PlanError, match=r"face3d_resnet50\.fp16\.onnx, the typed ONNX") as caught:
+        compare(CompareOptions(own / FP16))
+    assert "face3d-trt build" in str(caught.value)
+    manifest_path(own / FP16).unlink()
+    with pytest.raises(PlanError, match=r"fp16\.plan\.json is missing"):
+        compare(CompareOptions(own / FP16))
+
+
+def test_plans_without_a_manifest_are_left_out(own: Path) -> None:
+    assert [plan.name for plan in find_plans(own)] == [FP16, INT8]
+    manifest_path(own / INT8).unlink()
+    assert [plan.name for plan in find_plans(own)] == [FP16]
+
+
+def test_json_holds_every_figure_and_no_nan(own: Path) -> None:
+    model = onnx.load(own / "face3d_resnet50.fp16.onnx")
+    bias = next(t for t in model.graph.initializer if t.name == "final_layers.3.bias")
+    bias.CopyFrom(numpy_helper.from_array(np.full(3, np.nan, np.float16), bias.name))
+    onnx.save(model, own / "face3d_resnet50.fp16.onnx")
+    verdict = compare(CompareOptions(own / FP16))
+    content = json.loads(to_json([verdict]), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert content["passed"] is content["verdicts"][0]["passed"] is False
+    angle = [row for row in content["verdicts"][0]["rows"] if row["group"] == "angle" and row["nan"]]
+    assert {(row["batch"], row["max_abs"], row["cosine"]) for row in angle} == {(n, None, None) for n in (1, 3, 4)}
+    assert {f["group"] for f in content["verdicts"][0]["failures"] if f["kind"] == "non-finite"} == {None, "angle"}
+
+
+def test_tables_fit_eighty_columns_with_nothing_cut_off(own: Path) -> None:
+    flip_a_convolution(own / "face3d_resnet50.fp16.onnx")
+    console = Console(width=80, record=True, force_terminal=False)
+    with console.capture() as capture:
+        show(compare(CompareOptions(own / FP16)), console)
+    text = capture.get()
+    tables = [line for line in text.splitlines() if line.startswith((" ", "ONNX Runtime"))]
+    assert tables
+    assert all(len(line) <= 80 for line in tables)
+    assert "…" not in text
+    assert "FAIL" in text
+    assert "failed: coeffs angle: ONNX Runtime, the typed fp16 ONNX" in text
