@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 from polygraphy.comparator import Comparator
+from polygraphy.exception import PolygraphyException
 
 from face3d_trt.names import INPUT
 from face3d_trt.parity.batches import Batch, resize
@@ -138,9 +139,14 @@ def _all_that_run(
     try:
         return _one_batch(candidates, batch, pictures, truth)
     except CandidateError as error:
-        others = [candidate for candidate in candidates if candidate.name != error.name]
-        rows, faults = _all_that_run(others, batch, pictures, truth)
-        return rows, [Broken(error.name, batch, None, error.problem), *faults]
+        broken = Broken(error.name, batch, None, error.problem)
+    except PolygraphyException as error:  # ONNX Runtime's runners name themselves, which leaves the engine
+        broken = Broken("tensorrt", batch, None, str(error))
+    others = [candidate for candidate in candidates if candidate.name != broken.candidate]
+    if len(others) == len(candidates):
+        raise CandidateError(broken.candidate, f"batch {batch.label}: {broken.problem}")
+    rows, faults = _all_that_run(others, batch, pictures, truth)
+    return rows, [broken, *faults]
 
 
 def _one_batch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from face3d_trt.names import MM_PER_UNIT, VERTEX
+from face3d_trt.names import MM_PER_UNIT, TEXTURE, VERTEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FAILURES_SHOWN = 12
 NAMES_SHOWN = 5
+UNITS = {VERTEX: " (mm)", TEXTURE: " (RGB)"}  # of the mesh; "texture" alone is a group of coefficients
 
 
 def show(verdict: Verdict, console: Console) -> None:
@@ -81,7 +82,7 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
     passed = "ok" if worst.gated else "-"
     mean = sum(row.mean_abs * row.rows for row in rows) / sum(row.rows for row in rows)
     return (
-        f"{name} (mm)" if worst.output == VERTEX else name,
+        name + UNITS.get(worst.output, ""),
         f"{max(row.max_abs for row in rows) * unit:.2e}",
         f"{mean * unit:.2e}",
         _percent(worst.relative),
