@@ -37,6 +37,7 @@ def test_a_build_ends_with_a_short_account(
     assert "min=1x3x224x224,opt=8x3x224x224,max=32x3x224x224" in out
     assert "8.9 (tensorrt_rtx" in out
     assert "500 and more" in err
+    assert "\n\n" not in err  # no progress bar is drawn into a file
     assert _run(monkeypatch, "--onnx", source, "--int8", "--calib", calib, "--target", "8.9") == 0
     assert capsys.readouterr().err.count("reused") == 2
 

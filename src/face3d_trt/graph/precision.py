@@ -80,7 +80,7 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
         )
     model = read_graph(onnx)
     try:
-        parts = split(model)
+        split(model)  # refuses a foreign graph before any work
     except GraphError as error:
         raise GraphError(f"{onnx}: {error.problem}", allowed=error.allowed, run=error.run) from error
     source = sha256_file(onnx)
@@ -91,10 +91,9 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
         return reused
 
     opset = options.opset if not options.strongly_typed else max(options.opset, opset_of(model))
-    raised = split(at_opset(model, opset))
-    del model, parts
-    typed = _convert(raised.network, raised.image, options, faces, report)
-    result = join(raised.with_network(at_opset(typed.network, opset)))
+    parts = split(at_opset(model, opset))
+    typed = _convert(parts.network, parts.image, options, faces, report)
+    result = join(parts.with_network(at_opset(typed.network, opset)))
     report.stage(_summary(typed, options))
     with write_beside(record_path(output)) as beside, write_beside(output) as temporary:
         temporary.write_bytes(result.SerializeToString())
