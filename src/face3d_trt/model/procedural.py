@@ -206,11 +206,11 @@ def identity_candidates(shape: Array) -> list[Array]:
         np.stack([side * step(np.abs(x), 0.25, 0.70), zero, zero], 1),
         np.stack([zero, step(y, 0.45, 0.95) - step(y, -0.50, -1.0), zero], 1),
         np.stack([x * step(y, -0.25, -0.75), zero, zero], 1),
-        np.stack([zero, zero, nose(x, y)], 1),
+        np.stack([zero, -0.8 * nose(x, y), nose(x, y)], 1),
         np.stack([x * nose(x, y) * 4, zero, 0.3 * side * x * nose(x, y)], 1),
         np.stack([side * pair(x, y, EYE[0], EYE[1], 0.17, 0.16), zero, zero], 1),
         np.stack([x * bump(x, y, 0, MOUTH_Y, 0.3, 0.12) * 3, zero, 0.4 * lips(x, y)], 1),
-        np.stack([zero, -0.4 * bump(x, y, 0, -0.85, 0.25, 0.18), bump(x, y, 0, -0.80, 0.22, 0.16)], 1),
+        np.stack([zero, -0.9 * bump(x, y, 0, -0.85, 0.25, 0.18), bump(x, y, 0, -0.80, 0.22, 0.16)], 1),
         np.stack([0.4 * side * pair(x, y, 0.42, -0.05, 0.2, 0.2), zero, pair(x, y, 0.42, -0.05, 0.2, 0.2)], 1),
         np.stack([zero, 0.4 * step(y, 0.35, 0.8), pair(x, y, 0.25, 0.45, 0.25, 0.08)], 1),
     ]
@@ -240,7 +240,7 @@ def expression_candidates(shape: Array) -> list[Array]:
 
 
 def texture_candidates(x: Array, y: Array) -> list[Array]:
-    """Named changes of colour, (V, 3) each: tone, warmth, lips, brows, eyes, cheeks, beard, forehead, lids, nose."""
+    """Named changes of colour, (V, 3) each: tone, warmth, lips, brows, eyes, cheeks, beard, forehead, lids, sides."""
     layers = albedo_layers(x, y)
     skin = 1 - layers[5][0]  # the whites of the eyes stay white: they tell light from tone
     lip, iris, brow = layers[3][0], layers[6][0], layers[9][0]
@@ -254,8 +254,8 @@ def texture_candidates(x: Array, y: Array) -> list[Array]:
         pair(x, y, 0.42, -0.1, 0.17, 0.15)[:, None] * [0.5, -0.8, -0.7],
         beard[:, None] * [-1.0, -0.9, -0.8],
         step(y, 0.45, 0.8)[:, None] * [0.8, 0.8, 0.7],
-        pair(x, y, EYE[0], EYE[1] + 0.08, 0.15, 0.05)[:, None] * [-0.6, -0.7, 0.3],
-        nose(x, y)[:, None] * [0.8, -0.3, -0.3],
+        pair(x, y, EYE[0], EYE[1] + 0.08, 0.17, 0.07)[:, None] * [-0.6, -0.7, 0.3],
+        (skin * step(np.abs(x), 0.30, 0.62))[:, None] * [-0.8, -0.6, -0.3],
     ]
 
 
