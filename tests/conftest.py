@@ -90,11 +90,11 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from face3d_trt.graph.info import write_info
     from face3d_trt.model.load import load_model
     from face3d_trt.model.reference import reference_module
-    from face3d_trt.model.standin import write_standin
+    from face3d_trt.model.standin import StandinOptions, write_standin
     from face3d_trt.records import ModelInfo
 
     home = tmp_path_factory.mktemp("home")
-    write_standin(home / "model", seed=2)
+    write_standin(home / "model", StandinOptions(seeded=True, seed=2))
     with as_file(files("face3d_trt.faces") / "data") as pictures:
         shutil.copytree(pictures, home / "faces", ignore=shutil.ignore_patterns("*.md"))
     (home / "engines").mkdir()

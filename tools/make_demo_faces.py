@@ -1,7 +1,7 @@
-"""Makes the pictures that ship: `calibration/` (64) and the package's sample faces (8). Run from the project's root.
+"""Makes the pictures that ship: `calibration/` (128) and the package's sample faces (8). Run from the project's root.
 
-Renders of the procedural morphable model, and variants of NASA's portrait of the astronaut Eileen Collins (public
-domain, as scikit-image distributes it). Needs the extras `export`, `detect` and `dev`.
+Renders of the procedural morphable model; among the samples two variants of NASA's portrait of the astronaut Eileen
+Collins (public domain, as scikit-image distributes it). Needs the extras `export`, `detect` and `dev`.
 
 Usage: python tools/make_demo_faces.py
 """
@@ -24,7 +24,8 @@ from face3d_trt.model.render import Renderer
 from face3d_trt.model.standin import SIZES
 
 SEED = 20_000  # renders of training and tests use other seeds
-PORTRAITS, RENDERS = 16, 48
+RENDERS = 128
+CHUNK = 16  # pictures rendered at once
 SAMPLE_PORTRAITS, SAMPLE_RENDERS = 2, 6
 
 
@@ -32,9 +33,12 @@ def renders(count: int, seed: int) -> list[Image.Image]:
     """Photographs of random procedural faces, 224 px."""
     model = MorphableModel(procedural_arrays(SIZES["small"].vertices, SIZES["small"].boundary))
     generator = torch.Generator().manual_seed(seed)
-    pictures, _ = random_photographs(Renderer(model), count, generator)
-    pixels = (pictures.permute(0, 2, 3, 1).numpy() * 255).round().astype(np.uint8)
-    return [Image.fromarray(p) for p in pixels]
+    renderer, images = Renderer(model), []
+    for start in range(0, count, CHUNK):
+        pictures, _ = random_photographs(renderer, min(CHUNK, count - start), generator)
+        pixels = (pictures.permute(0, 2, 3, 1).numpy() * 255).round().astype(np.uint8)
+        images += [Image.fromarray(p) for p in pixels]
+    return images
 
 
 def portraits(count: int, seed: int) -> list[Image.Image]:
@@ -72,6 +76,6 @@ def write(folder: Path, pictures: dict[str, list[Image.Image]]) -> None:
 
 
 if __name__ == "__main__":
-    write(Path("calibration"), {"portrait": portraits(PORTRAITS, SEED), "render": renders(RENDERS, SEED)})
+    write(Path("calibration"), {"render": renders(RENDERS, SEED)})
     samples = {"portrait": portraits(SAMPLE_PORTRAITS, SEED + 1), "render": renders(SAMPLE_RENDERS, SEED + 1)}
     write(Path("src/face3d_trt/faces/data"), samples)

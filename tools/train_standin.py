@@ -65,9 +65,8 @@ def main() -> None:
         Lines(),
     )
     pictures = progress.step * options.batch
-    print(
-        f"{progress.step} steps, {pictures:,} pictures in {progress.elapsed:.0f} s (all: {time.monotonic() - start:.0f} s)"
-    )
+    total = time.monotonic() - start
+    print(f"{progress.step} steps, {pictures:,} pictures in {progress.elapsed:.0f} s (with compiling: {total:.0f} s)")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     quality = measure_quality(network.to(device), morphable.to(device), TEST_PICTURES, TEST_SEED)
     half = {k: v.half() if v.is_floating_point() else v for k, v in network.cpu().state_dict().items()}

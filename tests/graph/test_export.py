@@ -58,7 +58,7 @@ def test_the_mesh_graph_decodes_as_the_published_formulas(exported_mesh, standin
 
 def test_facts_of_the_model_stand_in_the_file(exported, exported_mesh, standin):
     info = read_info(exported)
-    assert (info.weights, info.width, info.outputs, info.input) == ("seeded", 16, "coeffs", "float32")
+    assert (info.weights, info.width, info.outputs, info.input) == ("learned", 16, "coeffs", "float32")
     assert info.source == str(standin)
     assert read_info(exported_mesh).vertices == 6000
     np.testing.assert_allclose(info.template, load_model(standin).template)

@@ -10,7 +10,8 @@ from face3d_trt.faces.samples import sample_crops
 from face3d_trt.model.load import load_model
 from face3d_trt.model.network import ReconNet
 from face3d_trt.model.procedural import disc, triangulate
-from face3d_trt.model.standin import SIZES, generator_state, write_standin
+from face3d_trt.model.standin import SIZES, StandinOptions, write_standin
+from face3d_trt.model.standin_files import generator_state
 from face3d_trt.names import GROUPS
 
 
@@ -92,11 +93,12 @@ def test_it_looks_like_a_face(standin):
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(standin, tmp_path):
-    write_standin(tmp_path / "again")
-    write_standin(tmp_path / "other", seed=1)
+    write_standin(tmp_path / "first", StandinOptions(seeded=True))
+    write_standin(tmp_path / "again", StandinOptions(seeded=True))
+    write_standin(tmp_path / "other", StandinOptions(seeded=True, seed=1))
     first, again, other = (
         torch.load(d / "pytorch_model.pt", weights_only=True)["net_recon"]
-        for d in (standin, tmp_path / "again", tmp_path / "other")
+        for d in (tmp_path / "first", tmp_path / "again", tmp_path / "other")
     )
     key = "backbone.layer1.0.conv1.weight"
     assert torch.equal(first[key], again[key])

@@ -84,4 +84,5 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         TENSORRT,
     ),
     "rtx": (TENSORRT_RTX,),
+    "train": (Need("matplotlib", "3.8"), Need("scipy", "1.11"), Need("torch", "2.8")),
 }

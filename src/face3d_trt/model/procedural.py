@@ -271,7 +271,7 @@ def orthogonal(candidates: list[Array], against: Array | None = None) -> Array:
 
 
 def rigid_motions(shape: Array) -> Array:
-    """Unit columns (3V, 7) of translation, rotation and scaling: what pose and distance do, and no basis may imitate."""
+    """Unit columns (3V, 7) of translation, rotation and scaling: what pose and distance do, and no basis may."""
     axes = np.eye(3)
     moves = [np.broadcast_to(axis, shape.shape) for axis in axes]
     turns = [np.cross(axis, shape) for axis in axes]

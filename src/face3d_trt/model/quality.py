@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from face3d_trt.model.morphable import MorphableModel
-from face3d_trt.model.network import ReconNet
 from face3d_trt.model.procedural import NAMED
 from face3d_trt.model.random_faces import random_photographs
 from face3d_trt.model.render import Renderer
 from face3d_trt.names import GROUPS, MM_PER_UNIT
+
+if TYPE_CHECKING:
+    from face3d_trt.model.morphable import MorphableModel
+    from face3d_trt.model.network import ReconNet
 
 CHUNK = 32  # pictures rendered at once
 

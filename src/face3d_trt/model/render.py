@@ -116,7 +116,7 @@ class Renderer(nn.Module):
         return coarse[:, :3], coarse[:, 3:]
 
     def surface(self, vertex: Tensor) -> tuple[Tensor, Tensor]:
-        """The surface points of posed vertices: subpixel (batch, P) and sort key (batch, P), the nearest point's the least.
+        """Subpixel and sort key, (batch, P) each, of the surface points of posed vertices; the nearest has the least.
 
         The key holds the depth in steps of 0.01 mm above the point's number.
         """
@@ -135,9 +135,8 @@ class Renderer(nn.Module):
         corners = self.corners[point // len(self.weights)]  # (batch, N, 3)
         weights = self.weights[point % len(self.weights)]
         rows = torch.arange(len(colour), device=colour.device)[:, None]
-        return sum(
-            (weights[..., i, None] * colour[rows, corners[..., i]] for i in range(3)), torch.zeros_like(colour[:1, :1])
-        )
+        a, b, c = (weights[..., i, None] * colour[rows, corners[..., i]] for i in range(3))
+        return a + b + c
 
 
 def fill_gaps(fine: Tensor, rounds: int = 3) -> Tensor:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from face3d_trt.errors import UsageError
 from face3d_trt.files import write_beside
-from face3d_trt.model.morphable import MorphableModel
 from face3d_trt.model.network import ReconNet
 from face3d_trt.model.procedural import NAMED
 from face3d_trt.model.random_faces import random_photographs
@@ -25,9 +26,13 @@ from face3d_trt.model.render import Renderer
 from face3d_trt.names import GROUPS
 from face3d_trt.report import SILENT, Reporter
 
+if TYPE_CHECKING:
+    from face3d_trt.model.morphable import MorphableModel
+
 TEST_SEED = 1_000_003  # test pictures; training uses seed * STEP_STRIDE + step, far below
 STEP_STRIDE = 1_000_000_000
 SAVE_EVERY_S = 60.0
+LAYOUT = torch.channels_last  # what the GPU's convolutions want
 AVERAGE_FROM = 0.5  # share of the time after which weights are averaged; before it they change too fast
 AVERAGE_DECAY = 0.998
 # Weight of a group's leading components and of the rest, in units of the coefficient's own variance. What moves every
@@ -79,57 +84,118 @@ def train(
 
     Returns:
         The network with averaged weights on the CPU, in evaluation mode, and the loss curve.
+
+    Raises:
+        UsageError: The checkpoint is of a run with other options.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(options.seed)
-    renderer = Renderer(morphable).to(device)
-    network = network.to(device, memory_format=torch.channels_last).train()
-    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE_DECAY), use_buffers=True)
-    forward, draw = _compiled(network, renderer, device)
-    optimizer = torch.optim.AdamW(
-        _parameter_groups(network, options.weight_decay), lr=options.learning_rate, fused=True
-    )
-    scale = loss_scale(device)
-    progress = Progress()
+    run = _Run(network, morphable, options)
     if options.checkpoint is not None and options.checkpoint.exists():
-        progress = _restore(options, network, average, optimizer)
-        report.stage(f"train    goes on after {progress.elapsed:.0f} s, step {progress.step}")
-    look_every = 20 if device.type == "cuda" else 1  # reading the loss waits for the GPU
-    last_save = last_look = time.monotonic()
-    first = progress.step + 1
-    running = torch.zeros((), device=device)
-    since = 0
-    while progress.elapsed < options.seconds:
-        _set_rate(optimizer, options.learning_rate * schedule(progress.elapsed / options.seconds))
-        generator = torch.Generator(device).manual_seed(options.seed * STEP_STRIDE + STEP_STRIDE + progress.step)
+        run.restore(options.checkpoint)
+        report.stage(f"train    goes on after {run.progress.elapsed:.0f} s, step {run.progress.step}")
+    try:
+        run.until_done(report)
+    finally:  # Ctrl-C too: the next call goes on from here
+        if options.checkpoint is not None:
+            run.save(options.checkpoint)
+    return run.result(), run.progress
+
+
+class _Run:
+    """A network, what teaches it, and how far that has come."""
+
+    def __init__(self, network: ReconNet, morphable: MorphableModel, options: TrainOptions) -> None:
+        self.options = options
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.network = network.to(self.device).train()
+        for parameter in self.network.parameters():
+            parameter.data = parameter.data.contiguous(memory_format=LAYOUT) if parameter.ndim == 4 else parameter.data
+        self.average = AveragedModel(self.network, multi_avg_fn=_average(), use_buffers=True)
+        self.forward, self.draw = _compiled(self.network, Renderer(morphable).to(self.device), self.device)
+        groups = _parameter_groups(self.network, options.weight_decay)
+        self.optimizer = torch.optim.AdamW(groups, lr=options.learning_rate, fused=True)
+        self.scale = loss_scale(self.device)
+        self.progress = Progress()
+
+    def until_done(self, report: Reporter) -> None:
+        """Step until the time is over; the first step, which compiles, does not count."""
+        seconds, checkpoint = self.options.seconds, self.options.checkpoint
+        look_every = 20 if self.device.type == "cuda" else 1  # reading the loss waits for the GPU
+        losses: list[Tensor] = []
+        looked = saved = 0.0
+        while self.progress.elapsed < seconds:
+            losses.append(self.step())
+            if not looked:
+                float(losses[0])
+                looked = saved = time.monotonic()
+            if len(losses) < look_every:
+                continue
+            loss = float(torch.stack(losses).mean())
+            losses.clear()
+            now = time.monotonic()
+            self.progress.elapsed += now - looked
+            looked = now
+            self.progress.curve.append((self.progress.step * self.options.batch, loss))
+            elapsed = min(int(self.progress.elapsed), int(seconds))
+            report.progress(f"train    loss {loss:.3f}", elapsed, math.ceil(seconds))
+            if checkpoint is not None and now - saved > SAVE_EVERY_S:
+                self.save(checkpoint)
+                saved = now
+
+    def step(self) -> Tensor:
+        """One step on fresh pictures; the loss, not yet read from the GPU."""
+        options, done = self.options, self.progress.elapsed / self.options.seconds
+        for group in self.optimizer.param_groups:
+            group["lr"] = options.learning_rate * schedule(done)
+        generator = torch.Generator(self.device).manual_seed((options.seed + 1) * STEP_STRIDE + self.progress.step)
         with torch.no_grad():
-            pictures, coeffs = random_photographs(draw, options.batch, generator)
-        loss = train_step(forward, optimizer, pictures, coeffs, scale)
-        if progress.elapsed > AVERAGE_FROM * options.seconds:
-            average.update_parameters(network)
-        running += loss
-        since += 1
-        progress.step += 1
-        if progress.step == first:  # the first step compiles
-            float(loss)
-            last_look = time.monotonic()
-        if progress.step % look_every == 0:
-            progress.curve.append((progress.step * options.batch, float(running) / since))
-            running.zero_()
-            now, since = time.monotonic(), 0
-            progress.elapsed += now - last_look
-            last_look = now
-            report.progress(
-                f"train    loss {progress.curve[-1][1]:.3f}", int(progress.elapsed), math.ceil(options.seconds)
+            pictures, coeffs = random_photographs(self.draw, options.batch, generator)
+        loss = train_step(self.forward, self.optimizer, pictures, coeffs, self.scale)
+        if done > AVERAGE_FROM:
+            self.average.update_parameters(self.network)
+        self.progress.step += 1
+        return loss
+
+    def result(self) -> ReconNet:
+        """The averaged network on the CPU."""
+        if not self.average.n_averaged:
+            self.average.update_parameters(self.network)
+        taught = ReconNet(self.network.width)
+        taught.load_state_dict(self.average.module.state_dict())
+        return taught.eval()
+
+    def key(self) -> dict[str, Any]:
+        """What must be the same for a run to go on."""
+        return {k: v for k, v in asdict(self.options).items() if k != "checkpoint"} | {"width": self.network.width}
+
+    def save(self, path: Path) -> None:
+        """Write everything that the run needs to go on."""
+        state = {
+            "key": self.key(),
+            "network": self.network.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "progress": asdict(self.progress),
+        }
+        with write_beside(path) as temporary:
+            torch.save(state, temporary)
+
+    def restore(self, path: Path) -> None:
+        """Go on from a saved run of the same options."""
+        state = torch.load(path, weights_only=True)
+        if state["key"] != self.key():
+            raise UsageError(
+                f"{path} is an interrupted run with other options: {state['key']}",
+                allowed=f"{self.key()}",
+                run=f"rm {path}    # to begin anew",
             )
-            if options.checkpoint is not None and now - last_save > SAVE_EVERY_S:
-                _save(options, network, average, optimizer, progress)
-                last_save = now
-    if options.checkpoint is not None:
-        _save(options, network, average, optimizer, progress)
-    taught = average.module
-    assert isinstance(taught, ReconNet)
-    return taught.to("cpu", memory_format=torch.contiguous_format).eval(), progress
+        self.network.load_state_dict(state["network"])
+        self.average.load_state_dict(state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.progress = Progress(**state["progress"])
+
+
+def _average() -> Callable[..., None]:
+    return cast("Callable[..., None]", get_ema_multi_avg_fn(AVERAGE_DECAY))  # type: ignore[no-untyped-call]  # torch's
 
 
 def _compiled(network: ReconNet, renderer: Renderer, device: torch.device) -> tuple[nn.Module, nn.Module]:
@@ -144,13 +210,13 @@ def train_step(
 ) -> Tensor:
     """One step of weighted least squares; returns the loss, not yet read from the GPU."""
     with torch.autocast(pictures.device.type, torch.bfloat16):
-        found = network(pictures.contiguous(memory_format=torch.channels_last))
+        found = network(pictures.contiguous(memory_format=LAYOUT))
     loss = ((found.float() - coeffs).square() * scale).mean()
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)
     optimizer.step()
-    return loss.detach()
+    return cast("Tensor", loss.detach())
 
 
 def loss_scale(device: torch.device) -> Tensor:
@@ -177,29 +243,3 @@ def _parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str,
     decayed = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim <= 1]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-
-
-def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
-def _save(options: TrainOptions, network: nn.Module, average: nn.Module, optimizer: Any, progress: Progress) -> None:
-    assert options.checkpoint is not None
-    state = {
-        "network": network.state_dict(),
-        "average": average.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "progress": asdict(progress),
-    }
-    with write_beside(options.checkpoint) as temporary:
-        torch.save(state, temporary)
-
-
-def _restore(options: TrainOptions, network: nn.Module, average: nn.Module, optimizer: Any) -> Progress:
-    assert options.checkpoint is not None
-    state = torch.load(options.checkpoint, weights_only=True)
-    network.load_state_dict(state["network"])
-    average.load_state_dict(state["average"])
-    optimizer.load_state_dict(state["optimizer"])
-    return Progress(**state["progress"])
