@@ -38,6 +38,7 @@ def teach(
     arrays: MorphableArrays,
     seconds: float,
     seed: int,
+    batch: int | None,
     checkpoint: Path,
     directory: Path,
     report: Reporter,
@@ -49,6 +50,7 @@ def teach(
         arrays: The morphable model.
         seconds: Time to train.
         seed: Of weights and pictures.
+        batch: Pictures of a step, see `TrainOptions`.
         checkpoint: Where the run is saved every minute; an interrupted run of the same options goes on from it, and a
             finished one removes it.
         directory: Gets `training.json`, `quality.md` and `loss.svg`.
@@ -63,7 +65,7 @@ def teach(
     require("matplotlib", "train", "the loss curve of --train")
     morphable = MorphableModel(arrays)
     torch.manual_seed(seed)
-    options = TrainOptions(seconds, seed=seed, checkpoint=checkpoint)
+    options = TrainOptions(seconds, batch=batch, seed=seed, checkpoint=checkpoint)
     network, progress = train(ReconNet(width), morphable, options, report)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     report.stage(f"standin  quality on {TEST_PICTURES:,} renders that training has not seen")

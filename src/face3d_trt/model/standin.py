@@ -63,12 +63,14 @@ class StandinOptions:
         seeded: Random weights, which have learned nothing. Without it `small` has the weights that ship; `full` is
             seeded unless it is taught.
         train_seconds: Teach the network now, for so long, on a GPU if there is one.
+        batch: Pictures of a training step; None: what suits the machine.
         seed: Of random weights, and of teaching.
     """
 
     size: Size = "small"
     seeded: bool = False
     train_seconds: float | None = None
+    batch: int | None = None
     seed: int = 0
 
     @property
@@ -80,7 +82,7 @@ class StandinOptions:
     def key(self) -> list[object]:
         """What decides the files' content; weights that ship have no seed."""
         own_seed = self.seeded or self.weights == "seeded" or self.train_seconds is not None
-        return [self.size, self.weights, self.train_seconds, self.seed if own_seed else None, FORMAT]
+        return [self.size, self.weights, self.train_seconds, self.batch, self.seed if own_seed else None, FORMAT]
 
 
 def write_standin(directory: Path, options: StandinOptions | None = None, report: Reporter = SILENT) -> bool:
@@ -142,7 +144,9 @@ def _write_files(directory: Path, options: StandinOptions, training: Path, repor
     report.stage(f"standin  network: ResNet50 of width {sizes.width}, weights: {options.weights}")
     generator = torch.Generator().manual_seed(options.seed)
     if options.train_seconds is not None:
-        state = teach(sizes.width, arrays, options.train_seconds, options.seed, training, directory, report)
+        state = teach(
+            sizes.width, arrays, options.train_seconds, options.seed, options.batch, training, directory, report
+        )
     elif options.weights == "learned":
         state = shipped_weights()
     else:
