@@ -71,6 +71,7 @@ def export_onnx(options: ExportOptions, report: Reporter = SILENT) -> ModelInfo:
         raise UsageError(f"the output {options.output} is not an .onnx file", run="face3d-trt export -o NAME.onnx")
     for package in ("torch", "onnx", "onnxscript"):
         require(package, "export", "export")
+    require("onnxruntime", "cpu", "the check after export")
     from face3d_trt.graph.check import check_export
     from face3d_trt.model.load import load_model
     from face3d_trt.model.reference import reference_module
