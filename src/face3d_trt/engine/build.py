@@ -51,7 +51,7 @@ class BuildOptions:
     onnx: Path = Path("engines/face3d_resnet50.onnx")
     precision: Precision = "fp16"
     calibration: Path | None = None
-    method: Literal["entropy", "max"] = "entropy"
+    method: Literal["output", "entropy", "max"] = "output"
     profiles: tuple[Profile, ...] = ()
     workspace: int | None = None
     timing_cache: Path | None = None
@@ -132,6 +132,7 @@ def build_engine(options: BuildOptions, report: Reporter = SILENT) -> Manifest:
         precision=options.precision,
         layers=built.tally.operations,
         convolutions=built.tally.convolutions,
+        int8_macs=record.int8_macs,
         workspace_bytes=options.workspace,
         onnx=_relative(options.onnx, options),
         onnx_sha256=record.source_sha256,
