@@ -97,15 +97,21 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check_output(path: Path) -> None:
-    """Find out before long work whether a file can be written under `path`; makes its folder.
+    """Find out before long work whether a file can be written under `path`; leaves nothing, no new folder either.
 
     Raises:
         StorageError: The folder cannot be made or written, the name is too long, or `path` is a folder.
     """
     path = Path(path)
-    with _temporary(path), _own(path):
-        if os.path.isdir(path):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    missing = [folder for folder in path.parents if not os.path.lexists(folder)]
+    try:
+        with _temporary(path), _own(path):
+            if os.path.isdir(path):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    finally:
+        with contextlib.suppress(OSError):  # never made, or somebody uses it already
+            for folder in missing:
+                folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -178,7 +184,7 @@ def _own(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _STORAGE_ERRNOS:
+        if error.errno not in _STORAGE_ERRNOS and error.errno != errno.ENOENT:  # the folder was removed meanwhile
             raise
         raise _storage_error(path, error) from error
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnx
 import pytest
@@ -12,11 +15,14 @@ from onnx import TensorProto, helper
 from tests.tiny import CONVOLUTIONS, Recorder, write_tiny
 
 from face3d_trt.engine import flavour as module
+from face3d_trt.engine.callbacks import speaking_to
 from face3d_trt.engine.flavour import Flavour, find_flavour
 from face3d_trt.engine.gpu import visible_gpus
+from face3d_trt.engine.messages import Messages
 from face3d_trt.engine.profile import Profile
 from face3d_trt.engine.values import Parsed, Recipe
 from face3d_trt.errors import BuildError, GraphError, MissingError, UsageError
+from face3d_trt.records import Gpu, Manifest
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +57,75 @@ def test_neither_flavour_is_an_error_with_the_pip_command(monkeypatch: pytest.Mo
         find_flavour()
     assert caught.value.run == f"pip install 'face3d-trt[{'gpu' if visible_gpus() else 'rtx'}]'"
     assert caught.value.exit_code == 3
+
+
+def test_rtx_in_the_place_of_tensorrt_says_why_and_that_this_gpu_cannot_run_it(
+    rtx: Flavour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    for name, capability, refused in (("NVIDIA H200", "9.0", True), ("NVIDIA L4", "8.9", False)):
+        gpu = Gpu(name=name, compute_capability=capability, driver="580")
+        monkeypatch.setattr(module, "visible_gpus", lambda gpu=gpu: (gpu,))
+        report = Recorder()
+        assert find_flavour(report) == rtx
+        assert len(report.warnings) == 1
+        assert f"{name} ({capability})" in report.warnings[0]
+        assert "import of tensorrt halted" in report.warnings[0]  # Python's reason
+        assert ("do NOT run on this GPU" in report.warnings[0]) == refused
+
+
+def test_which_plans_a_tensorrt_runs(rtx: Flavour, tmp_path: Path) -> None:
+    h200, l4 = (Gpu(name=n, compute_capability=c, driver="580") for n, c in (("H200", "9.0"), ("L4", "8.9")))
+    here = replace(rtx, name="tensorrt", version="10.1", gpu=h200)
+    plan = Manifest.model_construct(flavour="tensorrt", flavour_version="10.1", gpu=h200)
+    assert here.can_run(plan) is None
+    for change, words in (
+        ({"flavour": "tensorrt_rtx"}, "a plan of TensorRT-RTX"),
+        ({"flavour_version": "8.6.0"}, "built with TensorRT 8.6.0, and this machine has TensorRT 10.1"),
+        ({"gpu": l4}, "for L4 (8.9), and this machine has H200 (9.0)"),
+    ):
+        assert words in str(here.can_run(plan.model_copy(update=change)))
+    assert "this machine has TensorRT-RTX" in str(rtx.can_run(plan))
+
+
+@pytest.mark.parametrize(("names", "obeys"), [(["conv"], False), (["conv", "decode/MatMul"], True)])
+def test_flags_bind_tensorrt_only_where_the_decode_is_pinned(rtx: Flavour, names: list[str], obeys: bool) -> None:
+    """TensorRT 8.6 is nowhere without a GPU: the calls that would reach it."""
+    tensor = SimpleNamespace(dtype="FLOAT")
+    layers = [
+        SimpleNamespace(
+            name=name, type=SimpleNamespace(name="X"), num_outputs=1, precision=None, get_output=lambda index: tensor
+        )
+        for name in names
+    ]
+    flags: list[str] = []
+    old = SimpleNamespace(
+        BuilderFlag=SimpleNamespace(FP16="FP16", INT8="INT8", OBEY_PRECISION_CONSTRAINTS="OBEY"),
+        DataType=SimpleNamespace(FLOAT="FLOAT"),
+    )
+    network = SimpleNamespace(num_layers=len(layers), get_layer=layers.__getitem__)
+    replace(rtx, module=old)._set_flags(SimpleNamespace(set_flag=flags.append), network, "int8")
+    assert flags == ["FP16", "INT8"] + ["OBEY"] * obeys
+    assert [layer.precision for layer in layers] == [None] + ["FLOAT"] * obeys
+
+
+def test_while_one_speaks_with_tensorrt_another_waits(rtx: Flavour) -> None:
+    first, second = Messages(), Messages()
+    order: list[str] = []
+
+    def other() -> None:
+        with speaking_to(rtx.module, second):
+            order.append("other")
+
+    with speaking_to(rtx.module, first) as logger:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(0.2)
+        logger.log(rtx.module.ILogger.ERROR, "mine")
+        order.append("one")
+    thread.join()
+    assert order == ["one", "other"]
+    assert (first.errors(), second.errors()) == (["mine"], [])
 
 
 def test_a_hopper_target_is_refused_with_the_list(rtx: Flavour) -> None:
