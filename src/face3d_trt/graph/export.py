@@ -72,6 +72,7 @@ def export_onnx(options: ExportOptions, report: Reporter = SILENT) -> ModelInfo:
     check_output(options.output)
     for package in ("torch", "onnx", "onnxscript"):
         require(package, "export", "export")
+    require("onnxruntime", "cpu", "the check after export")
     from face3d_trt.graph.check import check_export
     from face3d_trt.model.load import load_model
     from face3d_trt.model.reference import reference_module
