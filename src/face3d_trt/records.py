@@ -67,7 +67,7 @@ class Calibration(Record):
     """Which pictures calibrated an INT8 graph."""
 
     folder: str
-    method: Literal["entropy", "max"]
+    method: Literal["output", "entropy", "max"]
     images: int
     skipped: int
     fingerprint: str  # of the crops' pixels, whatever the files are called
@@ -90,6 +90,7 @@ class TypedRecord(Record):
     source_sha256: str  # of the float32 ONNX
     calibration: Calibration | None
     nodes: dict[str, int]  # nodes of the network by type: {"int8": 53, "fp16": 120, "fp32": 4}
+    int8_macs: float = 0.0  # share of the multiply-adds in int8, 0 to 1
     kept: tuple[KeptNode, ...]
     tools: dict[str, str]  # package -> version
     seconds: float
@@ -135,6 +136,7 @@ class Manifest(Record):
         str, int
     ]  # of the network as parsed, where its types bind; else of the engine: {"int8": 53, "fp32": 12}
     convolutions: dict[str, int] = {}  # the convolutions among them, {"int8": 53}
+    int8_macs: float = 0.0  # share of the multiply-adds that the typed graph has in int8, 0 to 1
     inspected: dict[str, int] | None = None  # layers of the finished engine that have weights; None: nothing ran it
     workspace_bytes: int | None
     onnx: str  # float32 ONNX, file name in the same folder or a path relative to it

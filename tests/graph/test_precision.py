@@ -201,7 +201,7 @@ def test_int8_without_a_folder_and_an_unknown_method_are_usage_errors(
         typed_graph(source, tmp_path / "out.onnx", PrecisionOptions("int8"))
     with pytest.raises(UsageError) as caught:
         typed_graph(source, tmp_path / "out.onnx", _int8(calib, "percentile"))
-    assert caught.value.allowed == "entropy, max"
+    assert caught.value.allowed == "output, entropy, max"
 
 
 def test_the_source_is_never_overwritten(source: Path) -> None:

@@ -51,7 +51,7 @@ class BuildOptions:
     onnx: Path = Path("engines/face3d_resnet50.onnx")
     precision: Precision = "fp16"
     calibration: Path | None = None
-    method: Literal["entropy", "max"] = "entropy"
+    method: Literal["output", "entropy", "max"] = "output"
     profiles: tuple[Profile, ...] = ()
     workspace: int | None = None
     timing_cache: Path | None = None
@@ -260,6 +260,7 @@ def _origin(options: BuildOptions, record: TypedRecord, info: ModelInfo) -> dict
         "typed": options.typed.name,
         "typed_sha256": record.sha256,
         "calibration": record.calibration,
+        "int8_macs": record.int8_macs,
         "model": info,
         "command": options.command,
     }

@@ -15,6 +15,7 @@ from face3d_trt.graph.counts import operations, tally
 from face3d_trt.graph.fp16 import RANGE_FACES, Typed, to_fp16
 from face3d_trt.graph.info import load_graph, read_info
 from face3d_trt.graph.int8 import FEW_IMAGES, METHODS, RECOMMENDED_IMAGES, Method, to_int8
+from face3d_trt.graph.macs import int8_share
 from face3d_trt.graph.opset import at_opset, opset_of
 from face3d_trt.graph.parts import join, split
 from face3d_trt.records import Calibration, Precision, TypedRecord
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from face3d_trt.faces.collect import FaceSet
 
-PASS_VERSION = 1  # raise it when the passes give another graph for the same inputs
+PASS_VERSION = 2  # raise it when the passes give another graph for the same inputs
 _MODULES = {
     "nvidia-modelopt": "modelopt",
     "onnx": "onnx",
@@ -52,7 +53,7 @@ class PrecisionOptions:
 
     precision: Precision
     calibration: Path | None = None
-    method: Method = "entropy"
+    method: Method = "output"
     strongly_typed: bool = True
     opset: int = 19
 
@@ -101,7 +102,8 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
     parts = split(at_opset(model, opset))
     typed = _convert(parts.network, parts.image, options, faces, report)
     result = join(parts.with_network(at_opset(typed.network, opset)))
-    report.stage(_summary(typed, options))
+    share = int8_share(parts.network, typed.network) if options.precision == "int8" else 0.0
+    report.stage(_summary(typed, options, share))
     data = result.SerializeToString()
     record = TypedRecord(
         precision=options.precision,
@@ -109,6 +111,7 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
         sha256=hashlib.sha256(data).hexdigest(),
         source_sha256=source,
         calibration=calibration,
+        int8_macs=round(share, 4),
         nodes=tally(operations(typed.network)).operations,
         kept=typed.kept,
         tools=tools,
@@ -272,11 +275,15 @@ def _difference(record: TypedRecord, source: str, now: Calibration | None) -> st
     return "other options or tools"
 
 
-def _summary(typed: Typed, options: PrecisionOptions) -> str:
+def _summary(typed: Typed, options: PrecisionOptions, share: float) -> str:
     counts = tally(operations(typed.network))
     line = f"typed    {counts.share(options.precision)}"
+    if options.precision == "int8":
+        line += f", {share:.1%} of the multiply-adds"
     if not options.strongly_typed and options.precision == "fp16":
         line = "typed    float32 graph; TensorRT's FP16 flag decides"
+    if typed.note:
+        line += f"\n  {typed.note}"
     return line + "".join(f"\n  kept higher: {node.node}: {node.reason}" for node in typed.kept)
 
 
