@@ -16,6 +16,7 @@ from face3d_trt.engine.flavour import Flavour, Recipe, find_flavour
 from face3d_trt.engine.gpu import visible_gpus
 from face3d_trt.engine.profile import Profile
 from face3d_trt.errors import BuildError, GraphError, MissingError, UsageError
+from face3d_trt.optional import install_command
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def flavour() -> Flavour:
 
 @pytest.fixture
 def rtx(monkeypatch: pytest.MonkeyPatch) -> Flavour:
-    pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed: pip install 'face3d-trt[rtx]'")
+    pytest.importorskip("tensorrt_rtx", reason="the extra rtx is not installed")
     monkeypatch.setattr(module, "visible_gpus", lambda: ())
     return find_flavour()
 
@@ -44,7 +45,7 @@ def test_neither_flavour_is_an_error_with_the_pip_command(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
     with pytest.raises(MissingError) as caught:
         find_flavour()
-    assert caught.value.run == f"pip install 'face3d-trt[{'gpu' if visible_gpus() else 'rtx'}]'"
+    assert caught.value.run == install_command("gpu" if visible_gpus() else "rtx")
     assert caught.value.exit_code == 3
 
 

