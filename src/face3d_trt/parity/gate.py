@@ -66,7 +66,7 @@ def broken_failures(broken: Sequence[Broken], titles: Mapping[str, str]) -> list
 
 def unrun_failures(found: Measurement, titles: Mapping[str, str]) -> list[Failure]:
     """A failure for each candidate that no batch was left for: nothing is known of it."""
-    seen = {entry.candidate for entry in (*found.measured, *found.broken)}
+    seen = {entry.candidate for entry in found.measured} | {entry.candidate for entry in found.broken}
     return [
         Failure(
             kind="error",

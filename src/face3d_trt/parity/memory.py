@@ -1,4 +1,4 @@
-"""Does a batch fit into this machine's memory? ONNX Runtime is given a batch whole, and a machine that swaps is lost."""
+"""Does a batch fit into this machine's memory? ONNX Runtime is given it whole, and a machine that swaps is lost."""
 
 from __future__ import annotations
 

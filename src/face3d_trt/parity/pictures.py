@@ -84,10 +84,8 @@ def calibration_note(chosen: Chosen, images: Path | None, manifest: Manifest, pl
     same_folder = folder is not None and images.resolve() == folder.resolve()
     if not same_folder and chosen.fingerprint != calibration.fingerprint:
         return ()
-    return (
-        f"{manifest.precision} was calibrated on these very pictures: others may come out worse. Without --images the "
-        "package's sample faces are used",
-    )
+    note = f"{manifest.precision} was calibrated on these very pictures, and others may come out worse"
+    return (f"{note}; without --images the package's sample faces are used",)
 
 
 def _filled(

@@ -28,7 +28,7 @@ def exported_model(manifest: Manifest, plan: Path) -> str:
     directory = find_directory(info.source, plan)
     if directory is None:
         raise ModelError(
-            f"the model directory {info.source} of {manifest_path(plan)} is neither here, nor beside the plan, nor above",
+            f"the model directory {info.source} of {manifest_path(plan)} is not here, nor beside or above the plan",
             allowed="the directory that was exported, wherever it is now",
             run=f"face3d-trt compare --plan {plan} --model DIRECTORY",
         )
