@@ -21,3 +21,4 @@ MM_PER_UNIT = 100.0  # the morphable model's unit is 100 mm
 
 CROP = 224  # side of the aligned crop in pixels that the network was trained on
 MIN_SIDE, MAX_SIDE = 64, 1024  # height and width that the exported graph accepts
+MAX_BATCH = 1 << 16  # likewise; the smallest batch is 1

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from face3d_trt.errors import PlanError
-from face3d_trt.files import write_text
+from face3d_trt.files import write_together
 
 Precision = Literal["fp32", "fp16", "int8"]
 Weights = Literal["checkpoint", "seeded", "learned"]
@@ -25,7 +25,11 @@ class Record(BaseModel):
 
     def write(self, path: Path) -> None:
         """Write as JSON under `path`, whole or not at all."""
-        write_text(path, self.model_dump_json(indent=2) + "\n")
+        write_together([(path, self.to_json())])
+
+    def to_json(self) -> bytes:
+        """What `write` writes."""
+        return (self.model_dump_json(indent=2) + "\n").encode()
 
     @classmethod
     def read(cls: type[R], path: Path) -> R:
@@ -63,7 +67,7 @@ class Calibration(Record):
     """Which pictures calibrated an INT8 graph."""
 
     folder: str
-    method: Literal["entropy", "max"]
+    method: Literal["output", "entropy", "max"]
     images: int
     skipped: int
     fingerprint: str  # of the crops' pixels, whatever the files are called
@@ -86,6 +90,7 @@ class TypedRecord(Record):
     source_sha256: str  # of the float32 ONNX
     calibration: Calibration | None
     nodes: dict[str, int]  # nodes of the network by type: {"int8": 53, "fp16": 120, "fp32": 4}
+    int8_macs: float = 0.0  # share of the multiply-adds in int8, 0 to 1
     kept: tuple[KeptNode, ...]
     tools: dict[str, str]  # package -> version
     seconds: float
@@ -127,8 +132,12 @@ class Manifest(Record):
     inputs: tuple[TensorRecord, ...]
     outputs: tuple[TensorRecord, ...]
     precision: Precision  # asked for
-    layers: dict[str, int]  # found: layers by type, {"int8": 53, "fp16": 70, "fp32": 12}
+    layers: dict[
+        str, int
+    ]  # of the network as parsed, where its types bind; else of the engine: {"int8": 53, "fp32": 12}
     convolutions: dict[str, int] = {}  # the convolutions among them, {"int8": 53}
+    int8_macs: float = 0.0  # share of the multiply-adds that the typed graph has in int8, 0 to 1
+    inspected: dict[str, int] | None = None  # layers of the finished engine that have weights; None: nothing ran it
     workspace_bytes: int | None
     onnx: str  # float32 ONNX, file name in the same folder or a path relative to it
     onnx_sha256: str

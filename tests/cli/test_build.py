@@ -47,7 +47,7 @@ def test_a_build_ends_with_a_short_account(
     [
         (["--fp16", "--int8"], 2, "--fp16 and --int8 exclude each other"),
         (["--int8"], 2, "face3d-trt build --int8 --calib calibration/"),
-        (["--int8", "--calib-method", "mean"], 2, "allowed: entropy, max"),
+        (["--int8", "--calib-method", "mean"], 2, "allowed: output, entropy, max"),
         (["--workspace", "lots"], 2, "--workspace 1GiB"),
         (["--profile", "min=1x3x224x224"], 2, "opt and max are missing"),
         (["--fp32", "--timing-cache", "cache"], 2, "has no timing cache"),

@@ -53,3 +53,11 @@ def test_a_malformed_limits_file_is_wrong_usage(engines: Path, tmp_path: Path) -
     result = face3d(engines.parent, "--limits", str(tmp_path / "limits.json"))
     assert result.returncode == 2
     assert "limits.json is not valid" in result.stderr
+
+
+def test_a_json_file_that_cannot_be_is_said_before_anything_is_measured(engines: Path, tmp_path: Path) -> None:
+    result = face3d(engines.parent, "--json", str(tmp_path))
+    assert result.returncode == 3
+    assert f"cannot write {tmp_path}: Is a directory" in result.stderr
+    assert result.stdout == ""
+    assert "plan" not in result.stderr.partition("error:")[0]

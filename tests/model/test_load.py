@@ -154,6 +154,20 @@ def test_the_cache_is_used_without_the_hub(standin, tmp_path, monkeypatch):
     assert resolved.revision == REVISION
 
 
+@pytest.mark.parametrize("facts", [{"weights": "perfect"}, ["seeded"], {}])
+def test_unknown_weights_in_a_configuration_are_refused(directory, facts):
+    configuration = json.loads((directory / "configuration.json").read_text()) | {"face3d_trt": facts}
+    (directory / "configuration.json").write_text(json.dumps(configuration))
+    with pytest.raises(ModelError, match="says weights"):
+        load_model(directory)
+
+
+def test_a_mistyped_path_is_not_looked_for_on_the_hub(directory, monkeypatch):
+    monkeypatch.chdir(directory.parent)
+    with pytest.raises(ModelError, match="model/nothere is not a model directory"):
+        resolve_model("model/nothere")
+
+
 @pytest.mark.parametrize("name", ["./no/such", "/no/such", "no such thing", "a/b/c"])
 def test_what_is_neither_directory_nor_id_is_an_error(name):
     with pytest.raises(ModelError, match="is not a model directory"):

@@ -24,7 +24,7 @@ def command(
         Path | None, typer.Option(metavar="DIR", help="Faces to calibrate on: aligned crops, or photos.")
     ] = None,
     calib_method: Annotated[
-        str | None, typer.Option(metavar="METHOD", help="How int8 ranges are found: entropy (default) or max.")
+        str | None, typer.Option(metavar="METHOD", help="How int8 ranges are found: output (default), entropy or max.")
     ] = None,
     profile: Annotated[list[str] | None, typer.Option(metavar="SHAPES", help=_SHAPES)] = None,
     workspace: Annotated[
@@ -61,7 +61,7 @@ def command(
         onnx=onnx,
         precision=precision,
         calibration=calib,
-        method=_method(calib_method or "entropy"),
+        method=_method(calib_method or "output"),
         profiles=tuple(Profile.parse(text) for text in profile or ()),
         workspace=parse_size(workspace) if workspace is not None else None,
         timing_cache=timing_cache,
@@ -88,11 +88,11 @@ def _one_of(**flags: bool) -> Any:
 def _method(text: str) -> Any:
     from face3d_trt.errors import UsageError
 
-    if text not in ("entropy", "max"):
+    if text not in ("output", "entropy", "max"):
         raise UsageError(
             f"--calib-method {text!r} is unknown",
-            allowed="entropy, max",
-            run="face3d-trt build --int8 --calib calibration/ --calib-method entropy",
+            allowed="output, entropy, max",
+            run="face3d-trt build --int8 --calib calibration/ --calib-method output",
         )
     return text
 
@@ -102,10 +102,13 @@ def _print(manifest: Manifest, plan: Path, typed: Path, seconds: float) -> None:
     from face3d_trt.graph.counts import Tally
 
     counts = ", ".join(f"{count} {name}" for name, count in manifest.layers.items())
+    found = Tally(manifest.layers, manifest.convolutions).share(manifest.precision)
+    if manifest.int8_macs:
+        found += f", {manifest.int8_macs:.1%} of the multiply-adds"
     rows = [
         ("plan", f"{plan} ({format_size(plan.stat().st_size)}), manifest {plan.name}.json"),
         ("typed", str(typed)),
-        ("precision", f"{Tally(manifest.layers, manifest.convolutions).share(manifest.precision)}; layers: {counts}"),
+        ("precision", f"{found}; layers: {counts}"),
     ]
     for each in manifest.profiles:
         shapes = (f"{name}={'x'.join(map(str, getattr(each, name)))}" for name in ("min", "opt", "max"))

@@ -35,11 +35,13 @@ def command(
     from rich.console import Console
 
     from face3d_trt.cli.console import RichReporter
-    from face3d_trt.files import write_text
+    from face3d_trt.files import check_output, write_text
     from face3d_trt.parity.compare import CompareOptions, compare_each, find_plans
     from face3d_trt.parity.table import show, summary
     from face3d_trt.parity.verdict import to_json
 
+    if json is not None:
+        check_output(json)
     report, console = RichReporter(), Console()
     verdicts = []
     plans = plan or find_plans(report=report)

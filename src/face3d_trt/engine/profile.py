@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from face3d_trt.errors import ProfileError
-from face3d_trt.names import CROP, MAX_SIDE, MIN_SIDE
+from face3d_trt.names import CROP, MAX_BATCH, MAX_SIDE, MIN_SIDE
 
 Layout = Literal["float32", "uint8"]
 Shape = tuple[int, int, int, int]
@@ -87,8 +87,8 @@ class Profile:
                 )
 
     def _check_size(self, layout: Layout, where: str, dimension: str, size: int) -> None:
-        if dimension == "batch" and size < 1:
-            raise _error(str(self), f"{where} is {size}", layout, "a batch of at least 1")
+        if dimension == "batch" and not 1 <= size <= MAX_BATCH:
+            raise _error(str(self), f"{where} is {size}", layout, f"a batch from 1 to {MAX_BATCH}")
         if dimension == "channels" and size != _CHANNELS:
             order = "(batch, 3, height, width)" if layout == "float32" else "(batch, height, width, 3)"
             raise _error(

@@ -15,7 +15,7 @@ from face3d_trt.faces.align import align
 from face3d_trt.faces.detect import MIN_FACE_PX, Detector, main_face
 from face3d_trt.faces.detect import detector as find_detector
 from face3d_trt.faces.images import EXTENSIONS, Pixels, image_files, read_photo
-from face3d_trt.files import fingerprint
+from face3d_trt.files import fingerprint, sha256_file
 from face3d_trt.names import CROP
 from face3d_trt.report import SILENT, Reporter
 
@@ -61,6 +61,8 @@ def collect_faces(
     detector: str | Detector = "mtcnn",
     report: Reporter = SILENT,
     limit: int | None = None,
+    *,
+    by_content: bool = False,
 ) -> FaceSet:
     """Read `source` and keep every face in memory (150 kB each).
 
@@ -71,6 +73,8 @@ def collect_faces(
         detector: One of DETECTORS, or a detector.
         report: Told the progress, and what was left out.
         limit: Stop after so many faces.
+        by_content: Read files in an order that their bytes decide, so that a limit takes the same ones whatever they
+            are called; otherwise by name.
 
     Raises:
         CalibrationError: The folder holds no picture, or none of them gives a face; says why.
@@ -80,7 +84,7 @@ def collect_faces(
         MissingError: The detector's package is not installed.
     """
     crops, skipped = [], []
-    for face in iterate_faces(source, template, detector, report, limit):
+    for face in iterate_faces(source, template, detector, report, limit, by_content=by_content):
         if isinstance(face, Crop):
             crops.append(face)
         else:
@@ -103,6 +107,8 @@ def iterate_faces(
     detector: str | Detector = "mtcnn",
     report: Reporter = SILENT,
     limit: int | None = None,
+    *,
+    by_content: bool = False,
 ) -> Iterator[Crop | Skipped]:
     """Like `collect_faces`, one picture after the other, so that a folder of any size can be worked through.
 
@@ -118,6 +124,8 @@ def iterate_faces(
         yield Crop(source.name, _crop(source, source.name, template, chosen))
         return
     names = _pictures(source, report)
+    if by_content:
+        names = tuple(sorted(names, key=lambda name: _content(source / name)))
     found = 0
     for name in report.track(names, f"reading faces of {source}", total=len(names)):
         try:
@@ -164,6 +172,13 @@ def _crop(path: Path, name: str, template: npt.ArrayLike | None, chosen: Detecto
     if template is None:
         raise FaceError(f"{name} is a photo, and there is no template to align it to", allowed="aligned crops only")
     return align(photo.pixels, main_face(faces).points, template).crop
+
+
+def _content(path: Path) -> str:
+    try:
+        return sha256_file(path)
+    except OSError:  # reading it as a picture will say why
+        return ""
 
 
 def _pictures(folder: Path, report: Reporter) -> tuple[str, ...]:

@@ -19,10 +19,17 @@ _KEPT = re.compile(r"Skipping node (?P<node>\S+): (?P<reason>.+)")
 
 @dataclass(frozen=True)
 class Typed:
-    """A network after a precision pass, and the nodes that stayed above the precision asked for."""
+    """A network after a precision pass, and the nodes that stayed above the precision asked for.
+
+    Args:
+        network: With its types.
+        kept: Nodes that stayed higher.
+        note: What the pass did, in one line; empty when its name says it.
+    """
 
     network: ModelProto
     kept: tuple[KeptNode, ...]
+    note: str = ""
 
 
 def to_fp16(network: ModelProto, image: str, faces: np.ndarray) -> Typed:

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,10 @@ from face3d_trt.model.morphable import MorphableArrays, MorphableModel
 from face3d_trt.model.network import FULL_WIDTH, ReconNet, width_of
 from face3d_trt.model.resolve import resolve_model
 from face3d_trt.optional import require
+from face3d_trt.records import Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from face3d_trt.records import Weights
 
 CONFIGURATION = "configuration.json"
 CHECKPOINT = "pytorch_model.pt"
@@ -83,7 +82,7 @@ def load_model(model: str | Path, *, morphable: bool = True) -> FaceModel:
         template=read_template(directory),
         source=resolved.source,
         revision=resolved.revision,
-        weights=configuration.get(STANDIN_KEY, {}).get("weights", "checkpoint"),
+        weights=read_weights(configuration, directory),
         checkpoint_sha256=sha256_file(directory / CHECKPOINT),
     )
 
@@ -109,6 +108,23 @@ def read_configuration(directory: Path) -> dict[str, Any]:
     if task != TASK:
         raise ModelError(f"{path} says task {task!r}", allowed=f"task {TASK!r}", run=_GET)
     return configuration  # type: ignore[no-any-return]
+
+
+def read_weights(configuration: Mapping[str, Any], directory: Path) -> Weights:
+    """Where the weights come from: a stand-in says so in its configuration, everything else is a checkpoint.
+
+    Raises:
+        ModelError: The configuration says something unknown.
+    """
+    facts = configuration.get(STANDIN_KEY, {"weights": "checkpoint"})
+    weights = facts.get("weights") if isinstance(facts, Mapping) else facts
+    if weights not in get_args(Weights):
+        raise ModelError(
+            f"{directory / CONFIGURATION}: {STANDIN_KEY} says weights {weights!r}",
+            allowed=", ".join(get_args(Weights)),
+            run="face3d-trt standin NEW_DIRECTORY",
+        )
+    return cast("Weights", weights)
 
 
 def read_network(path: Path) -> dict[str, Tensor]:

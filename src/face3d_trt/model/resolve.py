@@ -48,7 +48,8 @@ def resolve_model(model: str | Path) -> Resolved:
     if path.is_dir():
         return Resolved(path, text, None)
     name, _, revision = text.partition("@")
-    if path.exists() or not _ID.fullmatch(name) or text.startswith((".", "/", "~")):
+    first = path.parts[0] if path.parts else ""
+    if path.exists() or Path(first).exists() or not _ID.fullmatch(name) or text.startswith((".", "/", "~")):
         raise ModelError(
             f"{text} is not a model directory",
             allowed="a directory with configuration.json and pytorch_model.pt, "

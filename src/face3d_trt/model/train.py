@@ -29,7 +29,7 @@ from face3d_trt.report import SILENT, Reporter
 if TYPE_CHECKING:
     from face3d_trt.model.morphable import MorphableModel
 
-TEST_SEED = 1_000_003  # test pictures; training uses seed * STEP_STRIDE + step, far below
+TEST_SEED = 1_000_003  # test pictures; training uses (seed + 1) * STEP_STRIDE + step, far above
 STEP_STRIDE = 1_000_000_000
 SAVE_EVERY_S = 60.0
 LAYOUT = torch.channels_last  # what the GPU's convolutions want
@@ -95,15 +95,18 @@ def train(
         report.stage(f"train    goes on after {run.progress.elapsed:.0f} s, step {run.progress.step}")
     try:
         run.until_done(report)
+    except KeyboardInterrupt:
+        if options.checkpoint is not None:
+            run.save(options.checkpoint)  # the next call goes on from here
+        raise
     except torch.cuda.OutOfMemoryError as error:
         raise MissingError(
             f"{run.batch} pictures a step do not fit into this GPU's memory",
             allowed="fewer pictures a step, or a GPU with more memory",
             run=f"face3d-trt standin --train ... --batch {run.batch // 2}",
         ) from error
-    finally:  # Ctrl-C too: the next call goes on from here
-        if options.checkpoint is not None:
-            run.save(options.checkpoint)
+    if options.checkpoint is not None:
+        run.save(options.checkpoint)
     return run.result(), run.progress
 
 

@@ -1,0 +1,185 @@
+"""The int8 range of each activation by what the network's output loses.
+
+Calibrators look at one tensor: entropy keeps its histogram, MSE its values. But a wide outlier may mean nothing to the
+result and a rare one everything. Here each tensor is quantized alone, the rest of the network follows in float32, and
+the range is taken at which the output changes least. Only what lies after the tensor is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from face3d_trt.graph.activations import Probe
+from face3d_trt.report import SILENT, Reporter
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+_STEP = 0.8  # between neighbouring ranges; half a step costs a few percent of the error
+_COUNTED = 0.9  # share of the pictures
+_QUANTILES = (0.999, 0.9995, 0.9999, 0.99999, 1.0)  # where the search looks first; the loss has more than one valley
+_SCALE, _ZERO, _CODES, _ROUNDED = "range/scale", "range/zero", "range/codes", "range/rounded"
+
+
+@dataclass(frozen=True)
+class Range:
+    """What was found for one tensor.
+
+    Args:
+        widest: The absolute value that becomes 127.
+        loss: What `output_loss` says with this tensor alone in int8; its root is a relative error.
+    """
+
+    widest: float
+    loss: float
+
+
+def find_ranges(
+    network: ModelProto, image: str, tensors: Sequence[str], pictures: np.ndarray, report: Reporter = SILENT
+) -> dict[str, Range]:
+    """Search the range of each of `tensors`.
+
+    Args:
+        network: float32, with one output.
+        image: Name of its input.
+        tensors: Activations that are to be int8.
+        pictures: (N, 3, height, width) float32 RGB 0..1; all of them are held at once, a few dozen do.
+        report: Hears progress.
+
+    Returns:
+        A range for each tensor. The input of a MaxPool has the range of its output: the largest of rounded values is
+        the rounded largest one, so that the second rounding costs nothing.
+    """
+    pooled = {
+        node.input[0]: node.output[0]
+        for node in network.graph.node
+        if node.op_type == "MaxPool" and node.input[0] in tensors and node.output[0] in tensors
+    }
+    searched = [name for name in tensors if name not in pooled]
+    output = network.graph.output[0].name
+    exact = Probe(network, [output]).run({image: pictures})[output]
+    found: dict[str, Range] = {}
+    for done, tensor in enumerate(searched, 1):
+        rest, needed = after(network, tensor)
+        feed = Probe(network, [*needed, tensor]).run({image: pictures})
+        probe = Probe(rest, [output], as_written=True)
+        given = {name: feed[name] for name in dict.fromkeys((*needed, tensor))}
+
+        def loss(widest: float, probe: Probe = probe, given: dict[str, np.ndarray] = given) -> float:
+            scale = np.array(widest / 127, np.float32)
+            return output_loss(probe.run({**given, _SCALE: scale})[output], exact)
+
+        found[tensor] = _search(np.abs(feed[tensor]).ravel(), loss)
+        report.progress("searching ranges", done, len(searched))
+    return found | {name: Range(found[after_pool].widest, 0.0) for name, after_pool in pooled.items()}
+
+
+def output_loss(changed: np.ndarray, exact: np.ndarray) -> float:
+    """Squared error over variance between pictures, (N, outputs), averaged over outputs and over most pictures.
+
+    The tenth that is hit hardest is left out: one picture in a hundred has activations ten times as large as all the
+    others', and a range that does it justice is too coarse for them. An output that hardly varies is measured against
+    its size, or else against the others' variance.
+    """
+    squared = exact.astype(np.float64) ** 2
+    spread = exact.astype(np.float64).var(0)
+    spread = np.maximum(spread, 1e-3 * squared.mean(0))
+    spread = np.maximum(spread, 1e-6 * spread.max() + 1e-30)
+    pictures = np.sort(((changed - exact) ** 2 / spread).mean(1))
+    return float(pictures[: max(1, int(_COUNTED * len(pictures)))].mean())
+
+
+def _search(values: np.ndarray, loss: Callable[[float], float]) -> Range:
+    """Look at a few quantiles of `values`, then walk downhill from the best of them."""
+    most = float(values.max())
+    if most == 0:
+        return Range(1.0, 0.0)  # a dead tensor: any range holds it
+    ranks = [min(int(share * values.size), values.size - 1) for share in _QUANTILES]
+    ordered = np.partition(values, sorted(set(ranks)))
+    seen = {widest: loss(widest) for widest in {float(ordered[rank]) or most for rank in ranks}}
+
+    def best() -> float:
+        return min(sorted(seen), key=lambda widest: seen[widest])
+
+    here = None
+    while here != best():
+        here = best()
+        for there in (min(here / _STEP, most), here * _STEP):
+            if there not in seen:
+                seen[there] = loss(there)
+    return Range(best(), seen[best()])
+
+
+def after(network: ModelProto, tensor: str) -> tuple[ModelProto, tuple[str, ...]]:
+    """What depends on `tensor`, with `tensor` rounded to int8 first.
+
+    Returns:
+        The rest of the network, whose inputs are `tensor`, the scale `range/scale` and what else it needs; and the
+        names of that.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    reached, nodes = {tensor}, []
+    for node in network.graph.node:
+        if reached.intersection(node.input):
+            reached.update(node.output)
+            nodes.append(_renamed(node, tensor))
+    stored = {value.name for value in network.graph.initializer}
+    used = dict.fromkeys(name for node in nodes for name in node.input if name)
+    needed = tuple(name for name in used if name not in reached | stored | {_ROUNDED})
+
+    rest = type(network)()
+    rest.CopyFrom(network)
+    for field in ("node", "input", "initializer", "value_info"):
+        rest.graph.ClearField(field)
+    pair = [_SCALE, _ZERO]
+    rest.graph.node.append(helper.make_node("QuantizeLinear", [tensor, *pair], [_CODES]))
+    rest.graph.node.append(helper.make_node("DequantizeLinear", [_CODES, *pair], [_ROUNDED]))
+    rest.graph.node.extend(nodes)
+    rest.graph.initializer.extend(value for value in network.graph.initializer if value.name in used)
+    rest.graph.initializer.append(numpy_helper.from_array(np.array(0, np.int8), _ZERO))
+    for name in dict.fromkeys((tensor, *needed)):
+        rest.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+    rest.graph.input.append(helper.make_tensor_value_info(_SCALE, TensorProto.FLOAT, []))
+    return rest, needed
+
+
+def _renamed(node: NodeProto, tensor: str) -> NodeProto:
+    copy = type(node)()
+    copy.CopyFrom(node)
+    copy.input[:] = [_ROUNDED if name == tensor else name for name in node.input]
+    return copy
+
+
+def spare(
+    network: ModelProto, ranges: dict[str, Range], costs: dict[str, int], allowed: float
+) -> dict[str, tuple[float, float]]:
+    """The convolutions that are worth more in higher precision: much loss at their input, few multiply-adds.
+
+    Args:
+        network: float32.
+        ranges: Of the activations.
+        costs: Multiply-adds of each convolution.
+        allowed: Share of all multiply-adds that may leave int8.
+
+    Returns:
+        For each such convolution: loss at its input, and its share of the multiply-adds.
+    """
+    total = sum(costs.values())
+    readers: dict[str, Collection[str]] = {
+        tensor: [node.name for node in network.graph.node if node.name in costs and node.input[0] == tensor]
+        for tensor in ranges
+    }
+    share = {tensor: sum(costs[name] for name in names) / total for tensor, names in readers.items() if names}
+    spared: dict[str, tuple[float, float]] = {}
+    left = allowed
+    for tensor in sorted(share, key=lambda tensor: (-ranges[tensor].loss / max(share[tensor], 1e-12), tensor)):
+        if ranges[tensor].loss == 0 or share[tensor] > left:
+            break  # the next ones give less for their multiply-adds
+        left -= share[tensor]
+        spared |= {name: (ranges[tensor].loss, costs[name] / total) for name in readers[tensor]}
+    return spared
