@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from face3d_trt.graph.int8 import Method
     from face3d_trt.records import Precision
 
 
@@ -40,12 +41,18 @@ def export_unchecked(directory: Path, output: Path) -> Path:
     return output
 
 
-def small_build(onnx: Path, precision: Precision, calibration: Path | None = None, output: Path | None = None) -> Path:
+def small_build(
+    onnx: Path,
+    precision: Precision,
+    calibration: Path | None = None,
+    output: Path | None = None,
+    method: Method = "output",
+) -> Path:
     """A plan for batches of up to 4 at 224 px."""
     from face3d_trt.engine.build import BuildOptions, build_engine
     from face3d_trt.engine.profile import Profile
 
     small = (Profile.parse("min=1x3x224x224,opt=3x3x224x224,max=4x3x224x224"),)
-    options = BuildOptions(onnx=onnx, precision=precision, calibration=calibration, profiles=small, output=output)
+    options = BuildOptions(onnx, precision, calibration, method, small, output=output)
     build_engine(options)
     return options.plan
