@@ -8,6 +8,8 @@ VERTEX = "vertex"  # (batch, V, 3) float32, 1.0 = 100 mm, world space: y up, cam
 TEXTURE = "texture"  # (batch, V, 3) float32 RGB 0..1: albedo per vertex
 IMAGE = "image"  # the float32 NCHW tensor inside a uint8 graph: where the front ends and the network begins
 
+DEFAULT_ONNX = "engines/face3d_resnet50.onnx"  # what `export` writes and `build` reads unless told otherwise
+
 COEFFICIENTS = 257
 GROUPS: dict[str, slice] = {
     "identity": slice(0, 80),

@@ -14,7 +14,7 @@ from tests.tiny import write_crops, write_tiny
 
 from face3d_trt.cli import main
 
-pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed: pip install 'face3d-trt[rtx]'")
+pytest.importorskip("tensorrt_rtx", reason="the extra rtx is not installed")
 
 
 def _run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:

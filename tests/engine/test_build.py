@@ -31,7 +31,7 @@ WIDE = Profile.parse("min=1x3x64x64,opt=4x3x256x256,max=16x3x1024x1024")
 @pytest.fixture(autouse=True)
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The builds here are TensorRT-RTX's, on GPU machines too; tests/gpu has TensorRT's."""
-    pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed: pip install 'face3d-trt[rtx]'")
+    pytest.importorskip("tensorrt_rtx", reason="the extra rtx is not installed")
     monkeypatch.setattr(flavours, "visible_gpus", lambda: ())
 
 

@@ -22,6 +22,7 @@ from face3d_trt.engine.messages import Messages
 from face3d_trt.engine.profile import Profile
 from face3d_trt.engine.values import Parsed, Recipe
 from face3d_trt.errors import BuildError, GraphError, MissingError, UsageError
+from face3d_trt.optional import install_command
 from face3d_trt.records import Gpu, Manifest
 
 
@@ -32,7 +33,7 @@ def flavour() -> Flavour:
 
 @pytest.fixture
 def rtx(monkeypatch: pytest.MonkeyPatch) -> Flavour:
-    pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed: pip install 'face3d-trt[rtx]'")
+    pytest.importorskip("tensorrt_rtx", reason="the extra rtx is not installed")
     monkeypatch.setattr(module, "visible_gpus", lambda: ())
     return find_flavour()
 
@@ -55,7 +56,7 @@ def test_neither_flavour_is_an_error_with_the_pip_command(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
     with pytest.raises(MissingError) as caught:
         find_flavour()
-    assert caught.value.run == f"pip install 'face3d-trt[{'gpu' if visible_gpus() else 'rtx'}]'"
+    assert caught.value.run == install_command("gpu" if visible_gpus() else "rtx")
     assert caught.value.exit_code == 3
 
 

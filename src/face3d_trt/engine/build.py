@@ -21,6 +21,7 @@ from face3d_trt.errors import BuildError, GraphError, PlanError, StorageError, U
 from face3d_trt.files import check_output, fingerprint, output_lock, sha256_file, write_beside, write_together
 from face3d_trt.graph.info import load_graph, read_info
 from face3d_trt.graph.precision import PrecisionOptions, record_path, typed_graph
+from face3d_trt.names import DEFAULT_ONNX
 from face3d_trt.records import Manifest, ModelInfo, Precision, ProfileRecord, TypedRecord, manifest_path
 from face3d_trt.report import SILENT, Reporter
 
@@ -48,7 +49,7 @@ class BuildOptions:
         output: The plan; None: `<onnx>.<precision>.plan` beside the graph.
     """
 
-    onnx: Path = Path("engines/face3d_resnet50.onnx")
+    onnx: Path = Path(DEFAULT_ONNX)
     precision: Precision = "fp16"
     calibration: Path | None = None
     method: Literal["output", "entropy", "max"] = "output"

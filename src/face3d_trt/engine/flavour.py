@@ -29,6 +29,7 @@ from face3d_trt.engine.values import Built, Parsed, Recipe
 from face3d_trt.errors import BuildError, GraphError, MissingError, PlanError, ProfileError, UsageError
 from face3d_trt.graph.counts import Tally, tally
 from face3d_trt.names import INPUT
+from face3d_trt.optional import install_command
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Flavour:
             raise UsageError(
                 f"--target {asked[0]}: {self} builds for the GPU of this machine only, which is {here}",
                 allowed="no --target here; TensorRT-RTX builds for other GPUs",
-                run="pip install 'face3d-trt[rtx]', on a machine without TensorRT",
+                run=f"{install_command('rtx')}    # on a machine without TensorRT",
             )
         for target in asked:
             if target not in self.targets:
@@ -292,7 +293,7 @@ def find_flavour(report: Reporter = SILENT) -> Flavour:
     raise MissingError(
         f"{here} and no TensorRT that can be imported ({'; '.join(reasons)})",
         allowed="tensorrt with a GPU; tensorrt_rtx with or without one",
-        run=f"pip install 'face3d-trt[{'gpu' if gpus else 'rtx'}]'",
+        run=install_command("gpu" if gpus else "rtx"),
     )
 
 
@@ -302,7 +303,7 @@ def _instead(rtx: Flavour, gpu: Gpu, reason: str) -> str:
     text = f"{here} is here, but not TensorRT ({reason}): {rtx} builds instead"
     if gpu.compute_capability not in rtx.targets:
         text += f"; its plans do NOT run on this GPU, only on {', '.join(rtx.targets)}"
-    return f"{text}. For TensorRT: pip install 'face3d-trt[gpu]'"
+    return f"{text}. For TensorRT: {install_command('gpu')}"
 
 
 def _import(name: str, reasons: list[str]) -> Any:

@@ -15,7 +15,7 @@ from face3d_trt.errors import GraphError, UsageError
 from face3d_trt.files import check_output, write_beside
 from face3d_trt.graph.info import write_info
 from face3d_trt.model.resolve import DEFAULT_MODEL
-from face3d_trt.names import COEFFS, IMAGE, INPUT, MAX_BATCH, MAX_SIDE, MIN_SIDE, TEXTURE, VERTEX
+from face3d_trt.names import COEFFS, DEFAULT_ONNX, IMAGE, INPUT, MAX_BATCH, MAX_SIDE, MIN_SIDE, TEXTURE, VERTEX
 from face3d_trt.optional import require
 from face3d_trt.records import ModelInfo
 from face3d_trt.report import SILENT, Reporter
@@ -46,7 +46,7 @@ class ExportOptions:
     model: str = DEFAULT_MODEL
     outputs: Literal["coeffs", "mesh"] = "coeffs"
     input: Literal["float32", "uint8"] = "float32"
-    output: Path = Path("engines/face3d_resnet50.onnx")
+    output: Path = Path(DEFAULT_ONNX)
 
 
 def export_onnx(options: ExportOptions, report: Reporter = SILENT) -> ModelInfo:

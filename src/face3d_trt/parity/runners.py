@@ -39,12 +39,14 @@ class Candidate:
         title: The same for people.
         precision: Whose limits it must keep.
         runner: From the index of an optimization profile to the Polygraphy runner; ONNX Runtime has the same for all.
+        on_host: Whether it takes the machine's memory, and not a GPU's.
     """
 
     name: str
     title: str
     precision: Precision
     runner: Callable[[int], BaseRunner]
+    on_host: bool = True
 
 
 class CandidateError(Face3DError):
