@@ -56,7 +56,8 @@ def to_int8(
         network: float32.
         image: Name of its input.
         crops: (N, height, width, 3) uint8 RGB aligned faces.
-        method: How ranges are found: "output" takes the ranges at which the network's output changes least; "entropy" and "max" are ModelOpt's own.
+        method: How ranges are found: "output" takes those at which the network's output changes least; "entropy" and
+            "max" are ModelOpt's own.
         high_precision: Type of everything that is not quantized.
         levers: Of the method "output".
         report: Hears progress.
