@@ -16,7 +16,8 @@ from face3d_trt.errors import BuildError
 from face3d_trt.faces.tensor import to_input
 from face3d_trt.graph.counts import operations, tally
 from face3d_trt.graph.fp16 import to_fp16
-from face3d_trt.graph.int8 import to_int8
+from face3d_trt.graph.int8 import METHODS, Method, to_int8
+from face3d_trt.graph.macs import int8_share
 from face3d_trt.graph.modelopt import modelopt_room
 from face3d_trt.graph.opset import at_opset, opset_of
 from face3d_trt.graph.parts import split
@@ -74,14 +75,29 @@ def test_residual_adds_take_a_quantized_branch() -> None:
     assert [add.precision for add in adds] == ["int8", "int8"]
 
 
-def test_calibration_depends_on_the_pictures_and_not_on_their_order() -> None:
+def test_the_default_method_keeps_the_graph_and_loses_less_than_the_largest_values_do() -> None:
+    network, pictures = _network(loud=20.0), crops(8)
+    exact = run(network, crops(16, seed=5))[0]
+    typed = {m: to_int8(network, "input", pictures, m, high_precision="fp32") for m in METHODS}
+    error = {m: np.linalg.norm(run(each.network, crops(16, seed=5))[0] - exact) for m, each in typed.items()}
+    assert 0 < error["output"] < error["max"]
+    found = typed["output"]
+    assert "ranges" in found.note
+    assert {kept.node for kept in found.kept} <= {"final_layers.0/Conv"}  # a two-thousandth of the multiply-adds
+    assert int8_share(network, found.network) > 0.99
+    assert [value.name for value in found.network.graph.output] == ["coeffs"]
+    assert found.network.graph.input[0] == network.graph.input[0]
+
+
+@pytest.mark.parametrize("method", ["output", "entropy"])
+def test_calibration_depends_on_the_pictures_and_not_on_their_order(method: Method) -> None:
     pictures = crops(9)
     results = [
-        to_int8(_network(), "input", order, "entropy", high_precision="fp16").network.SerializeToString()
+        to_int8(_network(), "input", order, method, high_precision="fp16").network.SerializeToString()
         for order in (pictures, pictures[::-1].copy())
     ]
     assert results[0] == results[1]
-    other = to_int8(_network(), "input", crops(9, seed=1), "entropy", high_precision="fp16")
+    other = to_int8(_network(), "input", crops(9, seed=1), method, high_precision="fp16")
     assert other.network.SerializeToString() != results[0]
 
 

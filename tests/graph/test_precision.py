@@ -39,6 +39,7 @@ def test_the_record_says_how_the_graph_came_to_be(source: Path, calib: Path, tmp
     assert record.calibration is not None
     assert (record.calibration.images, record.calibration.skipped, record.calibration.method) == (4, 0, "max")
     assert record.nodes["int8"] >= CONVOLUTIONS
+    assert record.int8_macs == 1.0
     assert set(record.tools) == {"nvidia-modelopt", "onnx", "onnx-graphsurgeon", "onnxruntime"}
     assert any("500 and more" in text for text in report.warnings)
     assert f"{CONVOLUTIONS} of {CONVOLUTIONS} convolutions in int8" in " ".join(report.stages)

@@ -16,20 +16,16 @@ class Probe:
     """Runs `network` and gives the values of `tensors`, which need not be its outputs.
 
     Args:
-        network: float32, or with Q/DQ pairs.
+        network: float32, without Q/DQ pairs: ONNX Runtime's optimizer would move those.
         tensors: Names of activations or outputs.
-        as_written: Leave the graph alone. ONNX Runtime's optimizer moves Q/DQ pairs and merges them into integer
-            kernels, and the result is another one.
     """
 
-    def __init__(self, network: ModelProto, tensors: Iterable[str], *, as_written: bool = False) -> None:
+    def __init__(self, network: ModelProto, tensors: Iterable[str]) -> None:
         import onnxruntime
 
         self.tensors = list(dict.fromkeys(tensors))
         options: Any = onnxruntime.SessionOptions()
         options.log_severity_level = _SILENT
-        if as_written:
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         self._session: Any = onnxruntime.InferenceSession(
             exposed(network, self.tensors).SerializeToString(), options, providers=["CPUExecutionProvider"]
         )

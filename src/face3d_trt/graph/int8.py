@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,10 +24,20 @@ METHODS: tuple[Method, ...] = ("output", "entropy", "max")
 RECOMMENDED_IMAGES = 500  # NVIDIA's figure for CNN classifiers
 FEW_IMAGES = 100
 _BATCH = 4  # every activation of a batch is held at once
-_SEARCHED = 12  # pictures of the range search; more of them change the error by less than a twentieth
-_WIDTHS = 64  # pictures that the width of channels is taken from
-_ALPHA = 0.5  # SmoothQuant's share between activations and weights
-_SPARED = 0.005  # of the multiply-adds: the heads that read pooled features, in a ResNet
+
+
+@dataclass(frozen=True)
+class Levers:
+    """What the method "output" does; docs/int8.md has the measurements behind the defaults.
+
+    Args:
+        searched: Pictures of the range search; twice as many change the error by less than a twentieth.
+        spared: Share of the multiply-adds that may stay higher where that helps most: in a ResNet the heads, which
+            read pooled features.
+    """
+
+    searched: int = 12
+    spared: float = 0.005
 
 
 def to_int8(
@@ -36,6 +47,7 @@ def to_int8(
     method: Method,
     *,
     high_precision: Literal["fp16", "fp32"],
+    levers: Levers = Levers(),
     report: Reporter = SILENT,
 ) -> Typed:
     """Insert Q/DQ pairs around convolutions, pooling and residual adds; input and output stay float32.
@@ -44,9 +56,10 @@ def to_int8(
         network: float32.
         image: Name of its input.
         crops: (N, height, width, 3) uint8 RGB aligned faces.
-        method: How ranges are found: "output" equalizes the channels and takes the ranges at which the output
-            changes least; "entropy" and "max" are ModelOpt's own.
+        method: How ranges are found: "output" takes those at which the network's output changes least; "entropy" and
+            "max" are ModelOpt's own.
         high_precision: Type of everything that is not quantized.
+        levers: Of the method "output".
         report: Hears progress.
 
     Raises:
@@ -55,7 +68,7 @@ def to_int8(
     """
     with modelopt_room("INT8 calibration") as room:
         if method == "output":
-            return _by_output(network, image, _in_order(crops), high_precision, room, report)
+            return _by_output(network, image, _in_order(crops), levers, high_precision, room, report)
         quantized = _insert(network, image, crops, room, method=method, high_precision=high_precision, report=report)
         return Typed(quantized, _kept(quantized, room.lines))
 
@@ -64,29 +77,27 @@ def _by_output(
     network: ModelProto,
     image: str,
     crops: np.ndarray,
+    levers: Levers,
     high_precision: Literal["fp16", "fp32"],
     room: Room,
     report: Reporter,
 ) -> Typed:
     from face3d_trt.faces.tensor import to_input
-    from face3d_trt.graph.equalize import channel_widths, equalize
     from face3d_trt.graph.macs import multiply_adds
     from face3d_trt.graph.ranges import find_ranges, spare
 
-    seen = crops[:_WIDTHS]
-    singly = (to_input(crop[None], "float32") for crop in seen)
-    equal = equalize(network, channel_widths(network, image, singly), _ALPHA)
     # which tensors ModelOpt quantizes does not depend on the pictures
-    tensors = quantized_tensors(_insert(equal, image, crops[:1], room, method="max", high_precision="fp32"))
-    ranges = find_ranges(equal, image, tensors, to_input(crops[:_SEARCHED], "float32"), report)
-    spared = spare(equal, ranges, multiply_adds(equal, *crops.shape[1:3]), _SPARED)
+    tensors = quantized_tensors(_insert(network, image, crops[:1], room, method="max", high_precision="fp32"))
+    seen = crops[: levers.searched]
+    ranges = find_ranges(network, image, tensors, to_input(seen, "float32"), report)
+    spared = spare(network, ranges, multiply_adds(network, *crops.shape[1:3]), levers.spared)
     quantized = _insert(
-        equal, image, crops[:1], room, method="max", high_precision=high_precision, excluded=tuple(spared)
+        network, image, crops[:1], room, method="max", high_precision=high_precision, excluded=tuple(spared)
     )
     set_ranges(quantized, {name: found.widest for name, found in ranges.items()})
     note = (
-        f"channels equalized over {len(seen)} faces; {len(ranges)} ranges by what the output loses on "
-        f"{min(len(crops), _SEARCHED)} of them; {len(spared)} small convolutions left in {high_precision}"
+        f"{len(ranges)} ranges by what the output loses on {len(seen)} faces; "
+        f"{len(spared)} small convolutions left in {high_precision}"
     )
     reasons = {
         name: f"its input loses {loss**0.5:.1%} in int8, and it does {share:.3%} of the multiply-adds"

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _STEP = 0.8  # between neighbouring ranges; half a step costs a few percent of the error
 _COUNTED = 0.9  # share of the pictures
 _QUANTILES = (0.999, 0.9995, 0.9999, 0.99999, 1.0)  # where the search looks first; the loss has more than one valley
-_SCALE, _ZERO, _CODES, _ROUNDED = "range/scale", "range/zero", "range/codes", "range/rounded"
+_SCALE, _ROUNDED = "range/scale", "range/rounded"
+_LOW, _HIGH = "range/low", "range/high"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def find_ranges(
         network: float32, with one output.
         image: Name of its input.
         tensors: Activations that are to be int8.
-        pictures: (N, 3, height, width) float32 RGB 0..1; all of them are held at once, a few dozen do.
+        pictures: (N, 3, height, width) float32 RGB 0..1; their activations are held at once: a dozen do.
         report: Hears progress.
 
     Returns:
@@ -61,19 +62,19 @@ def find_ranges(
     }
     searched = [name for name in tensors if name not in pooled]
     output = network.graph.output[0].name
-    exact = Probe(network, [output]).run({image: pictures})[output]
+    rests = {tensor: after(network, tensor) for tensor in searched}
+    looked = [*searched, output, *(name for _, needed in rests.values() for name in needed)]
+    values = Probe(network, looked).run({image: pictures})
     found: dict[str, Range] = {}
-    for done, tensor in enumerate(searched, 1):
-        rest, needed = after(network, tensor)
-        feed = Probe(network, [*needed, tensor]).run({image: pictures})
-        probe = Probe(rest, [output], as_written=True)
-        given = {name: feed[name] for name in dict.fromkeys((*needed, tensor))}
+    for done, (tensor, (rest, needed)) in enumerate(rests.items(), 1):
+        probe = Probe(rest, [output])
+        given = {name: values[name] for name in (tensor, *needed)}
 
         def loss(widest: float, probe: Probe = probe, given: dict[str, np.ndarray] = given) -> float:
             scale = np.array(widest / 127, np.float32)
-            return output_loss(probe.run({**given, _SCALE: scale})[output], exact)
+            return output_loss(probe.run({**given, _SCALE: scale})[output], values[output])
 
-        found[tensor] = _search(np.abs(feed[tensor]).ravel(), loss)
+        found[tensor] = _search(np.abs(values[tensor]).ravel(), loss)
         report.progress("searching ranges", done, len(searched))
     return found | {name: Range(found[after_pool].widest, 0.0) for name, after_pool in pooled.items()}
 
@@ -130,19 +131,25 @@ def after(network: ModelProto, tensor: str) -> tuple[ModelProto, tuple[str, ...]
             nodes.append(_renamed(node, tensor))
     stored = {value.name for value in network.graph.initializer}
     used = dict.fromkeys(name for node in nodes for name in node.input if name)
-    needed = tuple(name for name in used if name not in reached | stored | {_ROUNDED})
+    needed = tuple(name for name in used if name not in reached | stored | {_ROUNDED, tensor})
 
     rest = type(network)()
     rest.CopyFrom(network)
     for field in ("node", "input", "initializer", "value_info"):
         rest.graph.ClearField(field)
-    pair = [_SCALE, _ZERO]
-    rest.graph.node.append(helper.make_node("QuantizeLinear", [tensor, *pair], [_CODES]))
-    rest.graph.node.append(helper.make_node("DequantizeLinear", [_CODES, *pair], [_ROUNDED]))
+    # Not a Q/DQ pair: ONNX Runtime's optimizer would move it. Round goes to even, as QuantizeLinear does.
+    for kind, inputs, made in (
+        ("Div", [tensor, _SCALE], "range/steps"),
+        ("Round", ["range/steps"], "range/whole"),
+        ("Clip", ["range/whole", _LOW, _HIGH], "range/codes"),
+        ("Mul", ["range/codes", _SCALE], _ROUNDED),
+    ):
+        rest.graph.node.append(helper.make_node(kind, inputs, [made]))
     rest.graph.node.extend(nodes)
     rest.graph.initializer.extend(value for value in network.graph.initializer if value.name in used)
-    rest.graph.initializer.append(numpy_helper.from_array(np.array(0, np.int8), _ZERO))
-    for name in dict.fromkeys((tensor, *needed)):
+    for name, bound in ((_LOW, -128), (_HIGH, 127)):
+        rest.graph.initializer.append(numpy_helper.from_array(np.array(bound, np.float32), name))
+    for name in (tensor, *needed):
         rest.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     rest.graph.input.append(helper.make_tensor_value_info(_SCALE, TensorProto.FLOAT, []))
     return rest, needed

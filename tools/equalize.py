@@ -10,7 +10,7 @@ equation 4). Factors are powers of two, so that no float32 number is rounded on 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,8 @@ def equalize(network: ModelProto, widest: Mapping[str, np.ndarray], alpha: float
 
     Args:
         network: float32; it is not changed.
-        widest: For each activation of a group, the width of each channel, (channels,) float.
+        widest: The width of each channel, (channels,) float, of the activations that are to be even: those that int8
+            holds. A group without any is left alone.
         alpha: 0 leaves the channels alone; 1 makes the activations equally wide, whatever that does to the weights; 0.5
             shares the difference between activations and weights.
 
@@ -105,9 +106,10 @@ def equalize(network: ModelProto, widest: Mapping[str, np.ndarray], alpha: float
     values = {name: numpy_helper.to_array(tensor) for name, tensor in stored.items()}
     for group in groups(network):
         readers = [values[equal.graph.node[index].input[1]] for index in group.consumers]
-        if len({len(widest[name]) for name in group.tensors} | {kernel.shape[1] for kernel in readers}) > 1:
-            continue  # an addition spreads one channel over many
-        activation = np.max([widest[name] for name in group.tensors], axis=0)
+        known = [widest[name] for name in group.tensors if name in widest]
+        if not known or len({len(width) for width in known} | {kernel.shape[1] for kernel in readers}) > 1:
+            continue  # the second: an addition spreads one channel over many
+        activation = np.max(known, axis=0)
         weight = np.max([np.abs(kernel).max((0, 2, 3)) for kernel in readers], axis=0)
         factor = _factors(activation, weight, alpha)
         for index in group.producers:
@@ -123,8 +125,10 @@ def equalize(network: ModelProto, widest: Mapping[str, np.ndarray], alpha: float
     return equal
 
 
-def channel_widths(network: ModelProto, image: str, batches: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
-    """How wide each channel of the groups is: the value that one in a hundred exceeds.
+def channel_widths(
+    network: ModelProto, image: str, batches: Iterable[np.ndarray], tensors: Collection[str]
+) -> dict[str, np.ndarray]:
+    """How wide each channel is: the value that one in a hundred exceeds.
 
     Neither a bright corner nor a single strange picture shall decide.
 
@@ -132,11 +136,12 @@ def channel_widths(network: ModelProto, image: str, batches: Iterable[np.ndarray
         network: float32.
         image: Name of its input.
         batches: (N, 3, height, width) float32 RGB 0..1 each; activations of one at a time are held.
+        tensors: Names of activations; those outside every group are passed over.
 
     Returns:
-        For each activation of a group (channels,) float: the median of the batches' quantiles.
+        For each of `tensors` in a group (channels,) float: the median of the batches' quantiles.
     """
-    probe = Probe(network, [name for group in groups(network) for name in group.tensors])
+    probe = Probe(network, [name for group in groups(network) for name in group.tensors if name in tensors])
     widths: dict[str, list[np.ndarray]] = {}
     for batch in batches:
         for name, values in probe.run({image: batch}).items():
