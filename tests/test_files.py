@@ -118,3 +118,9 @@ def test_permissions_are_those_of_a_plain_file(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_folder_that_cannot_be_made_is_a_storage_error_everywhere(tmp_path):
+    """`mkdir` in /proc says "no such file", which is about our own path all the same."""
+    with pytest.raises(StorageError), storage_errors(Path("/proc/nowhere/model")):
+        Path("/proc/nowhere").mkdir(parents=True)

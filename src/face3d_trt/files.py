@@ -198,7 +198,7 @@ def _complete(temporary: Path) -> None:
 def _is_about(error: OSError, path: Path) -> bool:
     if error.errno in _WRITE_ERRNOS:
         return True
-    if error.errno not in _STORAGE_ERRNOS:
+    if error.errno not in _STORAGE_ERRNOS | {errno.ENOENT}:  # ENOENT: /proc, where no folder can be made
         return False
     folder = path.parent.absolute()
     names = [name.absolute() for name in _names(error)]

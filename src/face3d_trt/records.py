@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from face3d_trt.errors import PlanError
 from face3d_trt.files import write_together
 
+_BUILD = "face3d-trt build --fp16    # or --fp32, --int8, with the --onnx and -o of that plan"
 Precision = Literal["fp32", "fp16", "int8"]
 Weights = Literal["checkpoint", "seeded", "learned"]
 R = TypeVar("R", bound="Record")
@@ -41,10 +42,22 @@ class Record(BaseModel):
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise PlanError(f"{path} is missing", run="face3d-trt build") from error
-        except (ValidationError, UnicodeDecodeError, OSError) as error:
             raise PlanError(
-                f"{path} is not a {cls.__name__} of this version: {error}", run="face3d-trt build"
+                f"{path} is missing",
+                allowed="NAME.plan with NAME.plan.json beside it, as build writes them",
+                run=_BUILD,
+            ) from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            raise PlanError(
+                f"{path} is not a {cls.__name__} of this version: {where}: {first['msg']}",
+                allowed="the file as build wrote it",
+                run=_BUILD,
+            ) from error
+        except (UnicodeDecodeError, OSError) as error:
+            raise PlanError(
+                f"{path} cannot be read: {error}", allowed="the file as build wrote it", run=_BUILD
             ) from error
 
 

@@ -78,6 +78,24 @@ def test_a_missing_key_and_a_wrong_shape_are_named(directory):
         load_model(directory)
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("text", "is a str, not a tensor"),
+        (torch.full((16,), torch.nan), "not finite"),
+        (torch.ones(16).long(), "is torch.int64"),
+    ],
+)
+def test_weights_that_are_no_finite_floats_are_named(directory, value, said):
+    def change(content):
+        content["net_recon"]["backbone.bn1.weight"] = value
+        return content
+
+    edit_checkpoint(directory, change)
+    with pytest.raises(ModelError, match=rf"backbone\.bn1\.weight.*{said}"):
+        load_model(directory)
+
+
 def test_a_checkpoint_of_something_else_is_named_by_its_keys(directory):
     edit_checkpoint(directory, lambda _: {"generator": {}, "epoch": torch.tensor(3)})
     with pytest.raises(ModelError, match="found epoch, generator"):

@@ -115,6 +115,16 @@ def test_a_plan_of_other_bytes_and_another_float32_graph_are_named(own: Path) ->
     assert {row.candidate for row in verdict.rows} == {"onnxruntime-fp32", "onnxruntime-typed"}
 
 
+def test_a_manifest_relabelled_for_looser_limits_is_caught(own: Path) -> None:
+    path = manifest_path(own / FP16)
+    path.write_text(path.read_text().replace('"precision": "fp16"', '"precision": "int8"'))
+    verdict = compare(CompareOptions(own / FP16))
+    (failed,) = [check for check in verdict.checks if not check.passed]
+    assert failed.name == "precision"
+    assert "made in fp16" in failed.text
+    assert not verdict.passed
+
+
 def test_another_model_as_reference_fails_in_hash_and_figures(engines: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(engines.parent / "model", tmp_path / "other"))
     checkpoint = torch.load(other / "pytorch_model.pt", weights_only=True)

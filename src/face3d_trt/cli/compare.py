@@ -32,9 +32,7 @@ def command(
     ] = None,
 ) -> None:
     """Prove that plans and their graphs agree with float32 PyTorch; exit 1 where they do not."""
-    from rich.console import Console
-
-    from face3d_trt.cli.console import RichReporter
+    from face3d_trt.cli.console import RichReporter, results
     from face3d_trt.files import check_output, write_text
     from face3d_trt.parity.compare import CompareOptions, compare_each, find_plans
     from face3d_trt.parity.table import show, summary
@@ -42,7 +40,7 @@ def command(
 
     if json is not None:
         check_output(json)
-    report, console = RichReporter(), Console()
+    report, console = RichReporter(), results()
     verdicts = []
     plans = plan or find_plans(report=report)
     for verdict in compare_each([CompareOptions(path, images, model, limits, limit) for path in plans], report):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -20,6 +21,7 @@ _AXES: dict[str, tuple[str, str, str, str]] = {
 _DEFAULT_BATCHES = (1, 8, 32)  # one face, a group photo, a server's queue
 _FIELDS = ("min", "opt", "max")
 _SHAPE = re.compile(r"\d+(x\d+)*")
+_MAX_VOLUME = 2**31 - 1  # TensorRT's limit for one tensor
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class Profile:
                     layout,
                     "min <= opt <= max",
                 )
+        if (volume := math.prod(self.max)) > _MAX_VOLUME:
+            raise _error(str(self), f"max has {volume:,} values", layout, f"at most {_MAX_VOLUME:,} values in an input")
 
     def _check_size(self, layout: Layout, where: str, dimension: str, size: int) -> None:
         if dimension == "batch" and not 1 <= size <= MAX_BATCH:

@@ -93,7 +93,7 @@ def collect_faces(
         raise CalibrationError(
             f"none of the {len(skipped)} pictures in {source} gives a face:\n{describe(skipped)}",
             allowed=f"photos with a face, or aligned crops of {CROP}x{CROP} px",
-            run=f"face3d-trt calib PHOTOS {source}",
+            run=f"face3d-trt calib {source} NEW_FOLDER --landmarks points.json    # with points that you know",
         )
     if skipped:
         report.warn(f"{len(skipped)} of {len(skipped) + len(crops)} pictures left out:\n{describe(skipped)}")
@@ -190,8 +190,8 @@ def _pictures(folder: Path, report: Reporter) -> tuple[str, ...]:
         raise CalibrationError(
             f"{folder} holds no pictures" + (f", only {listed}" if names else ""),
             allowed=f"files that end in {', '.join(EXTENSIONS)}, in the folder or its subfolders",
-            run=f"face3d-trt calib PHOTOS {folder}",
+            run=f"ls {folder}",
         )
     if names:
-        report.stage(f"ignored in {folder}, being no pictures: {listed}")
+        report.stage(f"ignored in {folder}, not ending in {', '.join(EXTENSIONS)}: {listed}")
     return tuple(path.as_posix() for path in pictures)

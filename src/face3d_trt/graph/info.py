@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TensorProto
 
 KEY = "face3d"
+_WANTED = "an ONNX file written by face3d-trt export"
+_EXPORT = "face3d-trt export --model MODEL"
 
 
 def load_graph(path: Path) -> tuple[ModelProto, str]:
@@ -27,21 +29,22 @@ def load_graph(path: Path) -> tuple[ModelProto, str]:
     """
     onnx = require("onnx", "export", "reading ONNX files")
     if not path.is_file():
-        raise GraphError(f"{path} is missing", run=f"face3d-trt export -o {path}")
+        what = "is a folder" if path.is_dir() else "is missing"
+        raise GraphError(f"{path} {what}", allowed=_WANTED, run=_EXPORT)
     try:
         data = path.read_bytes()
         model = onnx.load_model_from_string(data)
         if not model.graph.node:
             raise ValueError("it has no nodes")
     except Exception as error:  # protobuf's own error type differs between its releases
-        raise GraphError(f"{path} is not an ONNX file: {error}", run=f"face3d-trt export -o {path}") from error
+        raise GraphError(f"{path} is not an ONNX file: {error}", allowed=_WANTED, run=_EXPORT) from error
     for tensor in _tensors(model.graph):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             places = {item.key: item.value for item in tensor.external_data}
             raise GraphError(
                 f"{path} keeps weights in another file: {tensor.name} in {places.get('location', 'no named file')}",
                 allowed="one file that holds its weights, as face3d-trt export writes it",
-                run=f"face3d-trt export -o {path}",
+                run=_EXPORT,
             )
     return model, hashlib.sha256(data).hexdigest()
 

@@ -141,7 +141,7 @@ def read_network(path: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, zipfile.BadZipFile, KeyError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = _reason(error)
         raise ModelError(
             f"{path} ({path.stat().st_size:,} bytes) cannot be read as a checkpoint; "
             f"it is truncated or not one: {reason}",
@@ -161,12 +161,31 @@ def read_network(path: Path) -> dict[str, Tensor]:
     return state
 
 
+def _reason(error: Exception) -> str:
+    """Why torch refused a file, in few words; its own are about loading code, which we never do."""
+    if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error).lower():
+        return "it holds more than tensors (code or classes), which is not loaded"
+    text = str(error).splitlines()[0] if str(error) else ""
+    return text if " " in text else f"{type(error).__name__} {text}".strip()
+
+
 def build_network(state: Mapping[str, Tensor], path: Path) -> ReconNet:
     """The network with these weights, in evaluation mode.
 
     Raises:
         ModelError: A key is missing, unknown, or has another shape; the first few are named.
     """
+    import torch
+
+    strange = [key for key, value in state.items() if not isinstance(value, torch.Tensor)]
+    problems = [f"{key} is a {type(state[key]).__name__}, not a tensor" for key in strange]
+    problems += [
+        f"{key} has values that are not finite"
+        for key, value in state.items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and not torch.isfinite(value).all()
+    ]
+    if problems:
+        raise _unfit(path, problems)
     network = ReconNet(width_of(state))
     expected = network.state_dict()
     problems = [f"missing {key}" for key in expected if key not in state]
@@ -176,15 +195,24 @@ def build_network(state: Mapping[str, Tensor], path: Path) -> ReconNet:
         for key, value in expected.items()
         if key in state and state[key].shape != value.shape
     ]
+    problems += [
+        f"{key} is {state[key].dtype}"
+        for key, value in expected.items()
+        if key in state and state[key].is_floating_point() != value.is_floating_point()
+    ]
     if problems:
-        more = f" and {len(problems) - 4} more" if len(problems) > 4 else ""
-        raise ModelError(
-            f"{path} does not fit the network: {'; '.join(problems[:4])}{more}",
-            allowed=f"a ResNet50 trunk and seven heads with upstream's names, width {FULL_WIDTH} as published",
-            run=_GET,
-        )
+        raise _unfit(path, problems)
     network.load_state_dict(dict(state))
     return network.float().eval()
+
+
+def _unfit(path: Path, problems: list[str]) -> ModelError:
+    more = f" and {len(problems) - 4} more" if len(problems) > 4 else ""
+    return ModelError(
+        f"{path} does not fit the network: {'; '.join(problems[:4])}{more}",
+        allowed=f"a ResNet50 trunk and seven heads with upstream's names, width {FULL_WIDTH} as published; finite",
+        run=_GET,
+    )
 
 
 def read_morphable(path: Path) -> MorphableArrays:

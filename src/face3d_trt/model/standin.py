@@ -153,7 +153,8 @@ def _write_files(directory: Path, options: StandinOptions, training: Path, repor
     report.stage(f"standin  morphable model: {sizes.vertices:,} vertices, procedural")
     arrays = procedural_arrays(sizes.vertices, sizes.boundary)
     write_assets(directory, arrays, sizes.vertices, sizes.boundary, sizes.texture)
-    report.stage(f"standin  network: ResNet50 of width {sizes.width}, weights: {options.weights}")
+    weights = options.weights if options.train_seconds is None else f"to be taught for {options.train_seconds:.0f} s"
+    report.stage(f"standin  network: ResNet50 of width {sizes.width}, weights: {weights}")
     generator = torch.Generator().manual_seed(options.seed)
     if options.train_seconds is not None:
         state = teach(

@@ -90,6 +90,8 @@ def train(
         MissingError: A step's pictures do not fit into the GPU's memory.
     """
     run = _Run(network, morphable, options)
+    if run.device.type == "cpu":
+        report.warn("no GPU: a CPU sees a few dozen pictures a second, where a useful network wants a million and more")
     if options.checkpoint is not None and options.checkpoint.exists():
         run.restore(options.checkpoint)
         report.stage(f"train    goes on after {run.progress.elapsed:.0f} s, step {run.progress.step}")
@@ -97,7 +99,8 @@ def train(
         run.until_done(report)
     except KeyboardInterrupt:
         if options.checkpoint is not None:
-            run.save(options.checkpoint)  # the next call goes on from here
+            run.save(options.checkpoint)
+            report.warn(f"training is kept in {options.checkpoint}; the same command goes on from there")
         raise
     except torch.cuda.OutOfMemoryError as error:
         raise MissingError(

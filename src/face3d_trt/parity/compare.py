@@ -12,7 +12,7 @@ from face3d_trt.files import sha256_file
 from face3d_trt.optional import require
 from face3d_trt.parity.limits import Limits, load_limits
 from face3d_trt.parity.verdict import Check, Failure, Row, Verdict
-from face3d_trt.records import Manifest, manifest_path
+from face3d_trt.records import Manifest, TypedRecord, manifest_path
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -169,10 +169,25 @@ def _integrity(files: _Files, manifest: Manifest, model: FaceModel) -> tuple[Che
         else Check(name, False, f"{path} was changed after the build: it is not the {name} of the manifest any more")
         for name, path, digest in expected
     ]
+    checks += _precision(files, manifest)
     same = model.checkpoint_sha256 == manifest.model.checkpoint_sha256
     text = "has the checkpoint" if same else "has another checkpoint than the one"
     checks.append(Check("checkpoint", same, f"{model.source} {text} that was exported"))
     return tuple(checks)
+
+
+def _precision(files: _Files, manifest: Manifest) -> list[Check]:
+    """The limits follow from the manifest's precision, so it has to be the one that the typed graph was made in."""
+    from face3d_trt.graph.precision import record_path
+
+    path = record_path(files.typed)
+    if not path.is_file():
+        return []
+    made = TypedRecord.read(path).precision
+    if made == manifest.precision:
+        return [Check("precision", True, f"{files.typed} was made in {made}")]
+    text = f"the manifest says {manifest.precision}, and {files.typed} was made in {made}"
+    return [Check("precision", False, text)]
 
 
 def _candidates(files: _Files, manifest: Manifest, checks: Sequence[Check]) -> tuple[list[Candidate], list[str]]:
