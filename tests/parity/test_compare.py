@@ -145,9 +145,7 @@ def test_int8_of_learned_weights_is_gated_on_pictures_that_did_not_calibrate(int
     assert int8.weights == "learned"
     assert int8.origin == "the package's samples"
     assert all(row.gated for row in int8.rows)
-    assert (
-        0.01 < worst(int8) < 0.2
-    )  # sixteen renders do not bring it below the limit of 0.1
+    assert 0.01 < worst(int8) < 0.2  # sixteen renders do not bring it below the limit of 0.1
     assert not any("calibrated on these" in note for note in int8.notes)
 
 
