@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CALIBRATED = 16  # of the 128 renders in calibration/: the search for ranges looks at twelve
+CALIBRATED = 16  # of the 128 renders in calibration/
 
 
 def _gpu_answers() -> bool:

@@ -66,7 +66,7 @@ def flip_a_convolution(path: Path) -> str:
 
 def test_what_was_built_passes_and_says_what_it_stands_on(fp16: Verdict) -> None:
     assert fp16.passed, fp16.failures
-    assert [check.name for check in fp16.checks] == ["plan", "typed ONNX", "float32 ONNX", "checkpoint"]
+    assert [check.name for check in fp16.checks] == ["plan", "typed ONNX", "float32 ONNX", "precision", "checkpoint"]
     assert all(check.passed for check in fp16.checks)
     assert fp16.batches == ("1, 3, 4 at 224x224 (profile 0)",)
     typed = [row for row in fp16.rows if row.candidate == "onnxruntime-typed"]
@@ -145,22 +145,22 @@ def test_int8_of_learned_weights_is_gated_on_pictures_that_did_not_calibrate(int
     assert int8.weights == "learned"
     assert int8.origin == "the package's samples"
     assert all(row.gated for row in int8.rows)
-    assert 0.01 < worst(int8) < 0.2  # a hundred times fp16's error; the limit is 0.1
+    assert 0.01 < worst(int8) < 0.2  # sixteen renders do not bring it below the limit of 0.1
     assert not any("calibrated on these" in note for note in int8.notes)
 
 
 def test_calibration_on_white_noise_fails_the_gate(engines: Path, int8: Verdict, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     (tmp_path / "noise").mkdir()
-    for index in range(16):
+    for index in range(4):  # the search for ranges takes seconds for each
         picture = Image.fromarray(rng.integers(0, 256, (224, 224, 3), dtype=np.uint8))
         picture.save(tmp_path / "noise" / f"{index}.png")
     onnx_path, plan = engines / "face3d_resnet50.onnx", tmp_path / "noise.int8.plan"
-    small_build(onnx_path, "int8", tmp_path / "noise", plan, method="max")  # the quickest of the methods
+    small_build(onnx_path, "int8", tmp_path / "noise", plan)
     verdict = compare(CompareOptions(plan))
     assert not verdict.passed
     assert {(f.candidate, f.kind) for f in verdict.failures} >= {("onnxruntime-typed", "relative")}
-    assert worst(verdict) > 1.5 * worst(int8)
+    assert worst(verdict) > 2 * worst(int8)
 
 
 def test_int8_of_seeded_weights_is_shown_with_its_caveat_and_not_gated(tmp_path: Path, engines: Path) -> None:

@@ -87,10 +87,14 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
         f"{mean * unit:.2e}",
         _percent(worst.relative),
         f"{worst.allowed_relative * 100:g} %" if worst.gated else "-",
-        f"{min((row.cosine for row in rows), key=lambda cosine: -math.inf if math.isnan(cosine) else cosine):.6f}",
+        _cosine(min((row.cosine for row in rows), key=lambda cosine: -math.inf if math.isnan(cosine) else cosine)),
         str(worst.batch),
         passed if all(row.passed for row in rows) else "FAIL",
     )
+
+
+def _cosine(value: float) -> str:
+    return f"{value:.6f}" if value >= 0 else f"{value:.5f}"  # as wide: the column must not push the verdict out
 
 
 def _percent(share: float) -> str:
