@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+CALIBRATED = 16  # of the 128 renders in calibration/: the search for ranges looks at twelve
 
 
 def _gpu_answers() -> bool:
@@ -74,48 +75,19 @@ def exported_mesh(standin: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="session")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def engines(tmp_path_factory: pytest.TempPathFactory, standin: Path, root: Path) -> Path:
     """`engines/` as `export` and `build` leave it, beside `model/` and `faces/`: fp16 and int8, batches of up to 4.
 
-    Seed 2: of the default seed's three random angle outputs one hardly differs between pictures. The export is not
-    checked here: `exported` is.
+    `faces/` calibrated int8: renders that the package's sample faces are not among.
     """
-    from importlib.resources import as_file, files
-
-    import onnx
-
-    from face3d_trt.engine.build import BuildOptions, build_engine
-    from face3d_trt.engine.profile import Profile
-    from face3d_trt.graph.export import ExportOptions, to_onnx
-    from face3d_trt.graph.info import write_info
-    from face3d_trt.model.load import load_model
-    from face3d_trt.model.reference import reference_module
-    from face3d_trt.model.standin import StandinOptions, write_standin
-    from face3d_trt.records import ModelInfo
+    from tests.helpers import export_unchecked, small_build
 
     home = tmp_path_factory.mktemp("home")
-    write_standin(home / "model", StandinOptions(seeded=True, seed=2))
-    with as_file(files("face3d_trt.faces") / "data") as pictures:
-        shutil.copytree(pictures, home / "faces", ignore=shutil.ignore_patterns("*.md"))
-    (home / "engines").mkdir()
-    options = ExportOptions(model=str(home / "model"), output=home / "engines" / "face3d_resnet50.onnx")
-    model = load_model(options.model, morphable=False)
-    graph = to_onnx(reference_module(model, options.outputs, options.input), options)
-    info = ModelInfo(
-        source=model.source,
-        revision=None,
-        weights=model.weights,
-        checkpoint_sha256=model.checkpoint_sha256,
-        width=model.network.width,
-        vertices=0,
-        outputs=options.outputs,
-        input=options.input,
-        template=tuple(map(tuple, model.template.tolist())),
-        version="test",
-    )
-    write_info(graph, info)
-    onnx.save(graph, options.output)
-    small = (Profile.parse("min=1x3x224x224,opt=3x3x224x224,max=4x3x224x224"),)
-    build_engine(BuildOptions(onnx=options.output, precision="fp16", profiles=small))
-    build_engine(BuildOptions(onnx=options.output, precision="int8", profiles=small, calibration=home / "faces"))
+    shutil.copytree(standin, home / "model")
+    (home / "faces").mkdir()
+    for picture in sorted((root / "calibration").glob("render_*.jpg"))[:CALIBRATED]:
+        shutil.copy(picture, home / "faces")
+    onnx = export_unchecked(home / "model", home / "engines" / "face3d_resnet50.onnx")
+    small_build(onnx, "fp16")
+    small_build(onnx, "int8", home / "faces")
     return home / "engines"

@@ -11,8 +11,9 @@ Face3DError
 │   └── PlanError           a plan file or manifest that is damaged or belongs to something else
 ├── MissingError            exit 3: this machine lacks a package, a model, a GPU, space or a permission
 │   └── StorageError        the disk is full or the folder cannot be written
-├── BuildError              exit 1: TensorRT, or a precision pass, refused the graph
-└── GateError               exit 1: the result was computed and is not good enough
+└── BuildError              exit 1: TensorRT, or a precision pass, refused the graph
+
+A comparison that fails its limits is no error: it is a Verdict, and the command's exit code is 1.
 
 Every message says what was wrong, what is allowed, and the command that mends it.
 """
@@ -92,7 +93,3 @@ class StorageError(MissingError):
 
 class BuildError(Face3DError):
     """TensorRT, or a precision pass, refused the graph."""
-
-
-class GateError(Face3DError):
-    """The result was computed and is not good enough."""

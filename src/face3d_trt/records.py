@@ -11,8 +11,9 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from face3d_trt.errors import PlanError
-from face3d_trt.files import write_text
+from face3d_trt.files import write_together
 
+_BUILD = "face3d-trt build --fp16    # or --fp32, --int8, with the --onnx and -o of that plan"
 Precision = Literal["fp32", "fp16", "int8"]
 Weights = Literal["checkpoint", "seeded", "learned"]
 R = TypeVar("R", bound="Record")
@@ -25,7 +26,11 @@ class Record(BaseModel):
 
     def write(self, path: Path) -> None:
         """Write as JSON under `path`, whole or not at all."""
-        write_text(path, self.model_dump_json(indent=2) + "\n")
+        write_together([(path, self.to_json())])
+
+    def to_json(self) -> bytes:
+        """What `write` writes."""
+        return (self.model_dump_json(indent=2) + "\n").encode()
 
     @classmethod
     def read(cls: type[R], path: Path) -> R:
@@ -37,10 +42,22 @@ class Record(BaseModel):
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise PlanError(f"{path} is missing", run="face3d-trt build") from error
-        except (ValidationError, UnicodeDecodeError, OSError) as error:
             raise PlanError(
-                f"{path} is not a {cls.__name__} of this version: {error}", run="face3d-trt build"
+                f"{path} is missing",
+                allowed="NAME.plan with NAME.plan.json beside it, as build writes them",
+                run=_BUILD,
+            ) from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            raise PlanError(
+                f"{path} is not a {cls.__name__} of this version: {where}: {first['msg']}",
+                allowed="the file as build wrote it",
+                run=_BUILD,
+            ) from error
+        except (UnicodeDecodeError, OSError) as error:
+            raise PlanError(
+                f"{path} cannot be read: {error}", allowed="the file as build wrote it", run=_BUILD
             ) from error
 
 
@@ -128,9 +145,12 @@ class Manifest(Record):
     inputs: tuple[TensorRecord, ...]
     outputs: tuple[TensorRecord, ...]
     precision: Precision  # asked for
-    layers: dict[str, int]  # found: layers by type, {"int8": 53, "fp16": 70, "fp32": 12}
+    layers: dict[
+        str, int
+    ]  # of the network as parsed, where its types bind; else of the engine: {"int8": 53, "fp32": 12}
     convolutions: dict[str, int] = {}  # the convolutions among them, {"int8": 53}
     int8_macs: float = 0.0  # share of the multiply-adds that the typed graph has in int8, 0 to 1
+    inspected: dict[str, int] | None = None  # layers of the finished engine that have weights; None: nothing ran it
     workspace_bytes: int | None
     onnx: str  # float32 ONNX, file name in the same folder or a path relative to it
     onnx_sha256: str

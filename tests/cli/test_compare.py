@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 
@@ -19,23 +20,29 @@ def test_without_plans_it_names_the_command_that_builds_one(tmp_path: Path) -> N
     assert result.stdout == ""
 
 
+def limits(path: Path, precision: str, key: str, relative: float) -> Path:
+    """The package's limits with one other."""
+    content = json.loads(resources.files("face3d_trt.parity").joinpath("limits.json").read_text())
+    content[precision]["relative"][key] = relative
+    path.write_text(json.dumps(content))
+    return path
+
+
 def test_every_plan_gets_its_verdict_and_all_of_it_goes_into_the_json(engines: Path, tmp_path: Path) -> None:
-    result = face3d(engines.parent, "--json", str(tmp_path / "all.json"))
+    loose = limits(tmp_path / "loose.json", "int8", "default", 0.2)
+    result = face3d(engines.parent, "--json", str(tmp_path / "all.json"), "--limits", str(loose))
     assert result.returncode == 0, result.stdout + result.stderr
     for precision in ("fp16", "int8"):
         assert f"PASSED engines/face3d_resnet50.{precision}.plan" in result.stdout
+    assert result.stderr.count("reference  float32 PyTorch") == 1  # two plans, one truth
     verdicts = json.loads((tmp_path / "all.json").read_text())["verdicts"]
     assert [verdict["precision"] for verdict in verdicts] == ["fp16", "int8"]
 
 
 def test_it_exits_one_when_a_limit_is_not_kept(engines: Path, tmp_path: Path) -> None:
-    from importlib import resources
-
-    content = json.loads(resources.files("face3d_trt.parity").joinpath("limits.json").read_text())
-    content["fp16"]["relative"]["coeffs.lighting"] = 1e-9
-    (tmp_path / "strict.json").write_text(json.dumps(content))
+    strict = limits(tmp_path / "strict.json", "fp16", "coeffs.lighting", 1e-9)
     plan = engines / "face3d_resnet50.fp16.plan"
-    result = face3d(tmp_path, "--plan", str(plan), "--limits", str(tmp_path / "strict.json"))
+    result = face3d(tmp_path, "--plan", str(plan), "--limits", str(strict))
     assert result.returncode == 1
     assert "failed: coeffs lighting" in result.stdout
     assert "failed: coeffs angle" not in result.stdout
@@ -46,3 +53,11 @@ def test_a_malformed_limits_file_is_wrong_usage(engines: Path, tmp_path: Path) -
     result = face3d(engines.parent, "--limits", str(tmp_path / "limits.json"))
     assert result.returncode == 2
     assert "limits.json is not valid" in result.stderr
+
+
+def test_a_json_file_that_cannot_be_is_said_before_anything_is_measured(engines: Path, tmp_path: Path) -> None:
+    result = face3d(engines.parent, "--json", str(tmp_path))
+    assert result.returncode == 3
+    assert f"cannot write {tmp_path}: Is a directory" in result.stderr
+    assert result.stdout == ""
+    assert "plan" not in result.stderr.partition("error:")[0]

@@ -12,6 +12,7 @@ from face3d_trt.doctor.gpus import GpuFacts
 from face3d_trt.doctor.machine import Machine, TensorRTFacts
 from face3d_trt.doctor.needs import EXTRAS
 from face3d_trt.doctor.show import as_json
+from face3d_trt.optional import install_command
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -68,8 +69,8 @@ def test_a_bare_machine_can_do_nothing_and_each_refusal_names_its_extras():
     assert not diagnose(BARE).healthy
     found = tasks(BARE)
     assert not any(task.can for task in found.values())
-    assert found["export"].run == "pip install 'face3d-trt[cpu,export]'"
-    assert found["build --int8"].run == "pip install 'face3d-trt[cpu,quantize,rtx]'"
+    assert found["export"].run == install_command("cpu", "export")
+    assert found["build --int8"].run == install_command("cpu", "quantize", "rtx")
 
 
 @pytest.mark.parametrize("task", MAIN_JOB)
@@ -105,10 +106,29 @@ def test_a_gpu_machine_builds_with_tensorrt_and_runs_the_engine():
     assert found["run engines"].can
 
 
+def test_fp16_by_a_flag_needs_no_modelopt_and_int8_does():
+    """TensorRT 8.6 as it is unpacked from a wheel, without metadata."""
+    flags = TensorRTFacts("tensorrt", "/unpacked/tensorrt", {}, stated="8.6.0")
+    machine = replace(without(READY, "nvidia-modelopt", "onnxruntime"), tensorrt=(flags,), gpus=(H200,))
+    found = tasks(machine)
+    assert found["build --fp16"].can
+    assert found["build --fp16"].note == "with tensorrt 8.6.0"
+    assert not found["build --int8"].can
+    assert "onnx" in tasks(without(machine, "onnx"))["build --fp16"].note
+    assert not tasks(replace(machine, tensorrt=(TRT,)))["build --fp16"].can
+
+
+def test_a_plan_of_tensorrt_rtx_is_not_run_here_even_where_its_runtime_would():
+    found = tasks(replace(READY, gpus=(L4,)))
+    assert not found["run engines"].can
+    assert "in a runtime of your own" in found["run engines"].note
+    assert "the engine is not run here" in found["compare"].note
+
+
 def test_tensorrt_without_a_gpu_is_no_builder():
     found = tasks(replace(READY, tensorrt=(TRT,)))
     assert not found["build --fp16"].can
-    assert found["build --fp16"].run == "pip install 'face3d-trt[rtx]'"
+    assert found["build --fp16"].run == install_command("rtx")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +143,7 @@ def test_a_hopper_gpu_with_tensorrt_rtx_only_is_told_to_install_tensorrt():
     task = tasks(replace(READY, gpus=(H200,)))["run engines"]
     assert not task.can
     assert "9.0" in task.note
-    assert task.run == "pip install 'face3d-trt[gpu]'"
+    assert task.run == install_command("gpu")
 
 
 @pytest.mark.parametrize(("gpus", "kept"), [((), "onnxruntime"), ((H200,), "onnxruntime-gpu")])
@@ -161,7 +181,7 @@ def test_a_silent_driver_a_full_disk_and_a_new_python_are_said():
     machine = replace(READY, gpu_trouble="Unknown Error", free_bytes=1 << 20, python=(3, 15, 0))
     said = " ".join(warning.problem for warning in diagnose(machine).warnings)
     assert "Unknown Error" in said
-    assert "0.0 GiB free in /data" in said
+    assert "1.0 MiB free in /data" in said
     assert "3.15.0" in said
 
 

@@ -49,3 +49,19 @@ def test_a_cached_model_is_found_in_each_layout_once_its_weights_are_there(tmp_p
     assert machine.cached_models(tmp_path) == ()  # a download that stopped leaves such a folder
     (tmp_path / folder / "pytorch_model.pt").touch()
     assert machine.cached_models(tmp_path) == (str(tmp_path / folder),)
+
+
+@pytest.mark.parametrize("place", ["tensorrt", "tensorrt_bindings"])
+def test_an_unpacked_tensorrt_states_its_version_itself(tmp_path, place):
+    (tmp_path / "tensorrt").mkdir()
+    (tmp_path / "tensorrt" / "__init__.py").write_text("import ctypes\n")
+    assert machine.stated_version(tmp_path / "tensorrt") is None
+    (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / place / "__init__.py").write_text('import ctypes\n\n__version__ = "8.6.0"\n')
+    assert machine.stated_version(tmp_path / "tensorrt") == "8.6.0"
+
+
+def test_what_tensorrt_rtx_states_is_what_its_package_is():
+    bindings = pytest.importorskip("tensorrt_rtx_bindings", reason="the extra rtx is not installed")
+    stated = machine.stated_version(Path(bindings.__file__).parents[1] / "tensorrt_rtx")
+    assert stated == bindings.__version__

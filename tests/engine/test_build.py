@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,13 @@ import onnx
 import pytest
 from tests.tiny import CONVOLUTIONS, Recorder, tiny_graph, write_crops, write_tiny
 
+from face3d_trt.engine import build
 from face3d_trt.engine import flavour as flavours
 from face3d_trt.engine.build import BuildOptions, build_engine, prove
 from face3d_trt.engine.profile import Profile
+from face3d_trt.engine.values import Built
 from face3d_trt.errors import BuildError, GraphError, ProfileError, StorageError, UsageError
+from face3d_trt.files import output_lock
 from face3d_trt.graph.counts import Tally
 from face3d_trt.records import Manifest, TypedRecord, manifest_path
 
@@ -27,7 +31,7 @@ WIDE = Profile.parse("min=1x3x64x64,opt=4x3x256x256,max=16x3x1024x1024")
 @pytest.fixture(autouse=True)
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The builds here are TensorRT-RTX's, on GPU machines too; tests/gpu has TensorRT's."""
-    pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed: pip install 'face3d-trt[rtx]'")
+    pytest.importorskip("tensorrt_rtx", reason="the extra rtx is not installed")
     monkeypatch.setattr(flavours, "visible_gpus", lambda: ())
 
 
@@ -51,7 +55,8 @@ def test_all_precisions_build_from_a_mesh_graph(tmp_path: Path, precision: str) 
     assert manifest.plan_sha256 == _sha(plan)
     assert manifest.onnx_sha256 == _sha(source)
     assert manifest.typed_sha256 == _sha(tmp_path / manifest.typed)
-    assert manifest.convolutions == {precision: CONVOLUTIONS}
+    heads = 1 if precision == "int8" else 0  # which int8 leaves in fp16
+    assert manifest.convolutions == {precision: CONVOLUTIONS - heads} | ({"fp16": heads} if heads else {})
     assert manifest.layers["fp32"] >= 9  # front and decode, in every precision
     assert [tensor.name for tensor in manifest.outputs] == ["coeffs", "vertex", "texture"]
     assert {tensor.dtype for tensor in manifest.outputs} == {"float32"}
@@ -138,6 +143,144 @@ def test_a_moved_graph_is_found_from_the_manifest_again(source: Path, tmp_path: 
     assert (plan.parent / Manifest.read(manifest_path(plan)).onnx).resolve() == moved.resolve()
 
 
+def test_the_same_network_in_other_bytes_is_in_the_manifest_of_a_reused_plan(source: Path) -> None:
+    options = BuildOptions(onnx=source, precision="fp32")
+    first = build_engine(options)
+    model = onnx.load(source)
+    model.graph.doc_string = "saved again"  # which the typed graph does not carry
+    onnx.save(model, source)
+    report = Recorder()
+    second = build_engine(options, report)
+    assert any(text.startswith("reused") and text.split()[1].endswith(".plan") for text in report.stages)
+    assert second == Manifest.read(manifest_path(options.plan))
+    assert second.plan_sha256 == first.plan_sha256
+    assert second.onnx_sha256 == _sha(source) != first.onnx_sha256
+
+
+def test_a_renamed_calibration_folder_is_named_by_both_records(source: Path, tmp_path: Path) -> None:
+    options = BuildOptions(onnx=source, precision="int8", calibration=write_crops(tmp_path / "old", 3))
+    build_engine(options)
+    renamed = tmp_path / "new"
+    (tmp_path / "old").rename(renamed)
+    report = Recorder()
+    manifest = build_engine(replace(options, calibration=renamed), report)
+    assert [text.split()[0] for text in report.stages if not text.startswith("reading")] == ["reused", "reused"]
+    record = TypedRecord.read(options.typed.with_name(options.typed.name + ".json"))
+    assert manifest == Manifest.read(manifest_path(options.plan))
+    for calibration in (manifest.calibration, record.calibration):
+        assert calibration is not None
+        assert Path(calibration.folder) == renamed
+    assert f"--calib {renamed}" in manifest.command
+
+
+def test_another_profile_under_another_name_does_not_calibrate_again(source: Path, tmp_path: Path) -> None:
+    options = BuildOptions(onnx=source, precision="int8", calibration=write_crops(tmp_path / "calib", 3))
+    first = build_engine(options)
+    report = Recorder()
+    second = build_engine(replace(options, profiles=(WIDE,), output=source.with_name("wide.plan")), report)
+    assert not any(text.startswith("calibrating") for text in report.stages)
+    assert second.typed_sha256 == first.typed_sha256 == _sha(source.with_name("wide.int8.onnx"))
+
+
+class _Swapper(Recorder):
+    """Once the typed graph is there, puts another in its place: what a second build of the same name would do."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def stage(self, text: str) -> None:
+        super().stage(text)
+        if text.startswith("reused"):
+            onnx.save(tiny_graph(seed=7), self.path)
+
+
+def test_a_graph_that_is_swapped_meanwhile_is_not_built(source: Path) -> None:
+    options = BuildOptions(onnx=source, precision="fp32")
+    build_engine(options)
+    options.plan.unlink()
+    with pytest.raises(GraphError, match="changed while it was being built"):
+        build_engine(options, _Swapper(options.typed))
+    assert not options.plan.exists()
+
+
+def test_a_source_that_is_swapped_meanwhile_does_not_mix_its_facts(source: Path) -> None:
+    """Facts of the model and graph are of the same bytes: here the facts are read before the swap, the graph after."""
+
+    class Early(Recorder):
+        def warn(self, text: str) -> None:
+            onnx.save(tiny_graph(seed=7), source)
+
+    options = BuildOptions(onnx=source, precision="fp32", calibration=source.parent)  # "left aside" is the moment
+    with pytest.raises(GraphError, match="changed while it was being built"):
+        build_engine(options, Early())
+    assert not options.plan.exists()
+
+
+@pytest.mark.parametrize("held", ["plan", "typed"])
+def test_two_builds_of_the_same_output_do_not_mix(source: Path, held: str) -> None:
+    options = BuildOptions(onnx=source, precision="fp32")
+    with output_lock(getattr(options, held)), pytest.raises(StorageError, match="another build of it is running"):
+        build_engine(options)
+    assert not options.plan.exists()
+    build_engine(options)
+
+
+def test_two_builds_side_by_side_keep_their_warnings_apart(source: Path, tmp_path: Path) -> None:
+    """TensorRT has one logger for the process; only the int8 build has something to say."""
+    quiet, loud = Recorder(), Recorder()
+    calib = write_crops(tmp_path / "calib", 2)
+    jobs = [
+        (BuildOptions(onnx=source, precision="fp32", profiles=(WIDE,)), quiet),
+        (BuildOptions(onnx=source, precision="int8", calibration=calib, profiles=(WIDE,)), loud),
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        manifests = list(pool.map(lambda job: build_engine(*job), jobs))
+    assert [manifest.convolutions for manifest in manifests] == [
+        {"fp32": CONVOLUTIONS},
+        {"int8": CONVOLUTIONS - 1, "fp16": 1},  # int8 leaves the head in fp16
+    ]
+    assert not any("scales to fp32" in text for text in quiet.warnings)
+
+
+@pytest.mark.parametrize("name", ["face.fp32.plan", "face.fp32.plan.json", "face.fp32.onnx", "face.fp32.onnx.json"])
+def test_an_output_that_is_a_folder_is_an_error_before_any_work(source: Path, name: str) -> None:
+    (source.parent / name).mkdir()
+    report = Recorder()
+    with pytest.raises(StorageError, match="Is a directory"):
+        build_engine(BuildOptions(onnx=source, precision="fp32"), report)
+    assert report.stages == []
+    assert sorted(path.name for path in source.parent.iterdir()) == sorted([name, "face.onnx"])
+
+
+@pytest.mark.parametrize("kind", ["folder", "below a file"])
+def test_an_unusable_timing_cache_is_an_error_before_any_work(
+    source: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    cached = replace(flavours.find_flavour(), has_timing_cache=True)
+    monkeypatch.setattr(build, "find_flavour", lambda report: cached)
+    cache = source.parent / "cache"
+    if kind == "folder":
+        cache.mkdir()
+    else:
+        cache = source / "cache"
+    report = Recorder()
+    with pytest.raises(StorageError) as caught:
+        build_engine(BuildOptions(onnx=source, precision="fp32", timing_cache=cache), report)
+    assert str(cache) in caught.value.problem
+    assert report.stages == []
+
+
+def test_a_timing_cache_that_cannot_be_kept_costs_no_plan(source: Path) -> None:
+    options = BuildOptions(onnx=source, precision="fp32", timing_cache=source.parent / "cache")
+    manifest = build_engine(replace(options, timing_cache=None))
+    (source.parent / "cache").mkdir()
+    report = Recorder()
+    build._write(options, manifest, Built(b"plan", b"measurements", Tally()), report)
+    assert options.plan.read_bytes() == b"plan"
+    assert any("The plan is there" in text for text in report.warnings)
+
+
 def test_swapping_the_calibration_set_recalibrates_and_builds(source: Path, tmp_path: Path) -> None:
     calib = write_crops(tmp_path / "calib", 4)
     options = BuildOptions(onnx=source, precision="int8", calibration=calib)
@@ -196,6 +339,7 @@ def test_a_typed_graph_that_lost_its_precision_fails_before_it_is_built(source: 
         ({"onnx": Path("nowhere.onnx")}, GraphError, "nowhere.onnx is missing"),
         ({"profiles": (Profile.default("uint8"),)}, ProfileError, "(batch, 3, height, width)"),
         ({"profiles": (replace(WIDE, max=(16, 3, 2048, 64)),)}, ProfileError, "height from 64 to 1024"),
+        ({"profiles": (replace(WIDE, max=(65537, 3, 1024, 1024)),)}, ProfileError, "a batch from 1 to 65536"),
     ],
 )
 def test_what_cannot_be_is_said_before_any_work(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnx
 import pytest
@@ -12,10 +15,15 @@ from onnx import TensorProto, helper
 from tests.tiny import CONVOLUTIONS, Recorder, write_tiny
 
 from face3d_trt.engine import flavour as module
-from face3d_trt.engine.flavour import Flavour, Recipe, find_flavour
+from face3d_trt.engine.callbacks import speaking_to
+from face3d_trt.engine.flavour import Flavour, find_flavour
 from face3d_trt.engine.gpu import visible_gpus
+from face3d_trt.engine.messages import Messages
 from face3d_trt.engine.profile import Profile
+from face3d_trt.engine.values import Parsed, Recipe
 from face3d_trt.errors import BuildError, GraphError, MissingError, UsageError
+from face3d_trt.optional import install_command
+from face3d_trt.records import Gpu, Manifest
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +33,13 @@ def flavour() -> Flavour:
 
 @pytest.fixture
 def rtx(monkeypatch: pytest.MonkeyPatch) -> Flavour:
-    pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed: pip install 'face3d-trt[rtx]'")
+    pytest.importorskip("tensorrt_rtx", reason="the extra rtx is not installed")
     monkeypatch.setattr(module, "visible_gpus", lambda: ())
     return find_flavour()
+
+
+def _parse(flavour: Flavour, path: Path) -> Parsed:
+    return flavour.parse(path.read_bytes(), str(path))
 
 
 def test_without_a_gpu_it_is_rtx_and_it_types_by_the_graph(rtx: Flavour) -> None:
@@ -44,8 +56,77 @@ def test_neither_flavour_is_an_error_with_the_pip_command(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
     with pytest.raises(MissingError) as caught:
         find_flavour()
-    assert caught.value.run == f"pip install 'face3d-trt[{'gpu' if visible_gpus() else 'rtx'}]'"
+    assert caught.value.run == install_command("gpu" if visible_gpus() else "rtx")
     assert caught.value.exit_code == 3
+
+
+def test_rtx_in_the_place_of_tensorrt_says_why_and_that_this_gpu_cannot_run_it(
+    rtx: Flavour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    for name, capability, refused in (("NVIDIA H200", "9.0", True), ("NVIDIA L4", "8.9", False)):
+        gpu = Gpu(name=name, compute_capability=capability, driver="580")
+        monkeypatch.setattr(module, "visible_gpus", lambda gpu=gpu: (gpu,))
+        report = Recorder()
+        assert find_flavour(report) == rtx
+        assert len(report.warnings) == 1
+        assert f"{name} ({capability})" in report.warnings[0]
+        assert "import of tensorrt halted" in report.warnings[0]  # Python's reason
+        assert ("do NOT run on this GPU" in report.warnings[0]) == refused
+
+
+def test_which_plans_a_tensorrt_runs(rtx: Flavour, tmp_path: Path) -> None:
+    h200, l4 = (Gpu(name=n, compute_capability=c, driver="580") for n, c in (("H200", "9.0"), ("L4", "8.9")))
+    here = replace(rtx, name="tensorrt", version="10.1", gpu=h200)
+    plan = Manifest.model_construct(flavour="tensorrt", flavour_version="10.1", gpu=h200)
+    assert here.can_run(plan) is None
+    for change, words in (
+        ({"flavour": "tensorrt_rtx"}, "a plan of TensorRT-RTX"),
+        ({"flavour_version": "8.6.0"}, "built with TensorRT 8.6.0, and this machine has TensorRT 10.1"),
+        ({"gpu": l4}, "for L4 (8.9), and this machine has H200 (9.0)"),
+    ):
+        assert words in str(here.can_run(plan.model_copy(update=change)))
+    assert "this machine has TensorRT-RTX" in str(rtx.can_run(plan))
+
+
+@pytest.mark.parametrize(("names", "obeys"), [(["conv"], False), (["conv", "decode/MatMul"], True)])
+def test_flags_bind_tensorrt_only_where_the_decode_is_pinned(rtx: Flavour, names: list[str], obeys: bool) -> None:
+    """TensorRT 8.6 is nowhere without a GPU: the calls that would reach it."""
+    tensor = SimpleNamespace(dtype="FLOAT")
+    layers = [
+        SimpleNamespace(
+            name=name, type=SimpleNamespace(name="X"), num_outputs=1, precision=None, get_output=lambda index: tensor
+        )
+        for name in names
+    ]
+    flags: list[str] = []
+    old = SimpleNamespace(
+        BuilderFlag=SimpleNamespace(FP16="FP16", INT8="INT8", OBEY_PRECISION_CONSTRAINTS="OBEY"),
+        DataType=SimpleNamespace(FLOAT="FLOAT"),
+    )
+    network = SimpleNamespace(num_layers=len(layers), get_layer=layers.__getitem__)
+    replace(rtx, module=old)._set_flags(SimpleNamespace(set_flag=flags.append), network, "int8")
+    assert flags == ["FP16", "INT8"] + ["OBEY"] * obeys
+    assert [layer.precision for layer in layers] == [None] + ["FLOAT"] * obeys
+
+
+def test_while_one_speaks_with_tensorrt_another_waits(rtx: Flavour) -> None:
+    first, second = Messages(), Messages()
+    order: list[str] = []
+
+    def other() -> None:
+        with speaking_to(rtx.module, second):
+            order.append("other")
+
+    with speaking_to(rtx.module, first) as logger:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(0.2)
+        logger.log(rtx.module.ILogger.ERROR, "mine")
+        order.append("one")
+    thread.join()
+    assert order == ["one", "other"]
+    assert (first.errors(), second.errors()) == (["mine"], [])
 
 
 def test_a_hopper_target_is_refused_with_the_list(rtx: Flavour) -> None:
@@ -56,13 +137,13 @@ def test_a_hopper_target_is_refused_with_the_list(rtx: Flavour) -> None:
 
 
 def test_the_network_has_the_names_types_and_shapes_of_the_graph(flavour: Flavour, tmp_path: Path) -> None:
-    parsed = flavour.parse(write_tiny(tmp_path / "a.onnx", outputs="mesh", layout="uint8"))
+    parsed = _parse(flavour, write_tiny(tmp_path / "a.onnx", outputs="mesh", layout="uint8"))
     assert [(t.name, t.dtype, t.shape) for t in parsed.inputs] == [("input", "uint8", (-1, -1, -1, 3))]
     assert [(t.name, t.dtype) for t in parsed.outputs] == [(n, "float32") for n in ("coeffs", "vertex", "texture")]
 
 
 def test_a_plan_is_built_and_its_layers_are_counted(rtx: Flavour, tmp_path: Path) -> None:
-    parsed = rtx.parse(write_tiny(tmp_path / "a.onnx"))
+    parsed = _parse(rtx, write_tiny(tmp_path / "a.onnx"))
     report = Recorder()
     recipe = Recipe("fp32", (Profile.default("float32"),), workspace=1 << 28, targets=("8.9",))
     built = rtx.build(parsed, recipe, report=report)
@@ -84,13 +165,13 @@ def test_what_the_parser_cannot_read_is_told_by_node(flavour: Flavour, tmp_path:
     opsets = [helper.make_opsetid("", 19), helper.make_opsetid("nowhere", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
     with pytest.raises(GraphError) as caught:
-        flavour.parse(path)
+        _parse(flavour, path)
     assert "strange.onnx" in str(caught.value)
     assert "Bogus" in str(caught.value)
 
 
 def test_a_profile_that_the_network_cannot_take_is_an_error_with_tensorrts_reason(rtx: Flavour, tmp_path: Path) -> None:
-    parsed = rtx.parse(write_tiny(tmp_path / "a.onnx"))
+    parsed = _parse(rtx, write_tiny(tmp_path / "a.onnx"))
     four = Profile.parse("min=1x4x224x224,opt=1x4x224x224,max=1x4x224x224")
     with pytest.raises(BuildError) as caught:
         rtx.build(parsed, Recipe("fp32", (four,)))
@@ -101,4 +182,4 @@ def test_no_other_file_imports_tensorrt_or_asks_for_its_version(root: Path) -> N
     imports = re.compile(r"^\s*(import|from)\s+tensorrt|import_module\(.tensorrt|(?<![\w-])trt\.[A-Z_]", re.MULTILINE)
     sources = (root / "src" / "face3d_trt").rglob("*.py")
     guilty = [path.name for path in sources if imports.search(path.read_text(encoding="utf-8"))]
-    assert guilty == ["flavour.py"]
+    assert sorted(guilty) == ["callbacks.py", "flavour.py"]

@@ -42,7 +42,7 @@ def test_a_malformed_profile_is_refused_with_a_right_example(text: str, problem:
 @pytest.mark.parametrize(
     ("layout", "text", "problem", "allowed"),
     [
-        ("float32", "min=0x3x224x224,opt=8x3x224x224,max=32x3x224x224", "batch of min is 0", "at least 1"),
+        ("float32", "min=0x3x224x224,opt=8x3x224x224,max=32x3x224x224", "batch of min is 0", "a batch from 1 to"),
         (
             "float32",
             "min=9x3x224x224,opt=8x3x224x224,max=32x3x224x224",
@@ -97,4 +97,4 @@ def test_the_default_and_the_example_in_the_message_fit_the_layout(layout: str) 
 
 
 def test_the_edges_of_the_range_are_inside() -> None:
-    Profile.parse("min=1x3x64x64,opt=1x3x1024x64,max=4096x3x1024x1024").check("float32")
+    Profile.parse("min=1x3x64x64,opt=1x3x1024x64,max=512x3x1024x1024").check("float32")

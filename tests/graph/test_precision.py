@@ -13,6 +13,7 @@ from tests.tiny import CONVOLUTIONS, Recorder, tiny_graph, write_crops, write_ti
 from face3d_trt.errors import CalibrationError, GraphError, StorageError, UsageError
 from face3d_trt.files import sha256_file
 from face3d_trt.graph.precision import PrecisionOptions, record_path, typed_graph
+from face3d_trt.records import TypedRecord
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_the_record_says_how_the_graph_came_to_be(source: Path, calib: Path, tmp
     assert (record.calibration.images, record.calibration.skipped, record.calibration.method) == (4, 0, "max")
     assert record.nodes["int8"] >= CONVOLUTIONS
     assert record.int8_macs == 1.0
-    assert set(record.tools) == {"nvidia-modelopt", "onnx", "onnxruntime"}
+    assert set(record.tools) == {"nvidia-modelopt", "onnx", "onnx-graphsurgeon", "onnxruntime"}
     assert any("500 and more" in text for text in report.warnings)
     assert f"{CONVOLUTIONS} of {CONVOLUTIONS} convolutions in int8" in " ".join(report.stages)
 
@@ -54,7 +55,11 @@ def test_the_same_content_is_reused_whatever_the_files_are_called(source: Path, 
         shutil.copy(picture, moved / f"other{index}.png")
     copy = shutil.copy(source, tmp_path / "renamed.onnx")
     report = Recorder()
-    assert typed_graph(Path(copy), output, _int8(moved), report) == first
+    again = typed_graph(Path(copy), output, _int8(moved), report)
+    assert (again.sha256, again.fingerprint) == (first.sha256, first.fingerprint)
+    assert again.calibration is not None
+    assert again.calibration.folder == str(moved)  # the old one may be gone
+    assert TypedRecord.read(record_path(output)) == again
     assert output.stat().st_mtime_ns == before
     assert any(text.startswith("reused") for text in report.stages)
 
@@ -133,6 +138,54 @@ def test_fp16_without_a_folder_uses_the_sample_faces(source: Path, tmp_path: Pat
     record = typed_graph(source, tmp_path / "out.fp16.onnx", PrecisionOptions("fp16"))
     assert record.calibration is None
     assert record.nodes["fp16"] >= CONVOLUTIONS
+
+
+def test_fp16_names_every_tool_with_the_version_that_runs(source: Path, tmp_path: Path) -> None:
+    """Whichever package brings ONNX Runtime: AutoCast runs it too."""
+    import onnx_graphsurgeon
+    import onnxruntime
+
+    record = typed_graph(source, tmp_path / "out.fp16.onnx", PrecisionOptions("fp16"))
+    assert record.tools["onnxruntime"] == onnxruntime.__version__
+    assert record.tools["onnx-graphsurgeon"] == onnx_graphsurgeon.__version__
+    assert "missing" not in record.tools.values()
+
+
+def test_fp16_takes_the_same_faces_whatever_they_are_called(source: Path, tmp_path: Path) -> None:
+    first = write_crops(tmp_path / "a", 7)
+    other = tmp_path / "b"
+    other.mkdir()
+    for index, picture in enumerate(sorted(first.iterdir(), reverse=True)):
+        shutil.copy(picture, other / f"{index}.png")
+    output = tmp_path / "out.fp16.onnx"
+    before = typed_graph(source, output, PrecisionOptions("fp16", first))
+    assert typed_graph(source, output, PrecisionOptions("fp16", other)).fingerprint == before.fingerprint
+
+
+def test_a_graph_made_under_another_name_beside_is_copied(source: Path, calib: Path, tmp_path: Path) -> None:
+    first = typed_graph(source, tmp_path / "a.int8.onnx", _int8(calib))
+    (tmp_path / "broken.onnx.json").write_text("{}")
+    report = Recorder()
+    output = tmp_path / "b.int8.onnx"
+    assert typed_graph(source, output, _int8(calib), report) == first
+    assert sha256_file(output) == first.sha256
+    assert TypedRecord.read(record_path(output)) == first
+    assert len(report.stages) == 1
+    assert "a.int8.onnx" in report.stages[0]
+    assert typed_graph(source, tmp_path / "c.int8.onnx", _int8(calib, "entropy")).fingerprint != first.fingerprint
+
+
+def test_weights_in_another_file_are_refused(tmp_path: Path) -> None:
+    """A hash of the graph would say nothing about them."""
+    path = tmp_path / "face.onnx"
+    onnx.save(tiny_graph(), path, save_as_external_data=True, location="face.weights", size_threshold=0)
+    with pytest.raises(GraphError) as caught:
+        typed_graph(path, tmp_path / "out.onnx", PrecisionOptions("fp32"))
+    assert "face.weights" in str(caught.value)
+    from face3d_trt.parity.runners import float32_runner
+
+    with pytest.raises(GraphError, match=r"face\.weights"):
+        float32_runner(path)
 
 
 def test_fp16_by_flags_is_the_float32_graph_at_the_old_opset(source: Path, tmp_path: Path) -> None:

@@ -78,6 +78,24 @@ def test_a_missing_key_and_a_wrong_shape_are_named(directory):
         load_model(directory)
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("text", "is a str, not a tensor"),
+        (torch.full((16,), torch.nan), "not finite"),
+        (torch.ones(16).long(), "is torch.int64"),
+    ],
+)
+def test_weights_that_are_no_finite_floats_are_named(directory, value, said):
+    def change(content):
+        content["net_recon"]["backbone.bn1.weight"] = value
+        return content
+
+    edit_checkpoint(directory, change)
+    with pytest.raises(ModelError, match=rf"backbone\.bn1\.weight.*{said}"):
+        load_model(directory)
+
+
 def test_a_checkpoint_of_something_else_is_named_by_its_keys(directory):
     edit_checkpoint(directory, lambda _: {"generator": {}, "epoch": torch.tensor(3)})
     with pytest.raises(ModelError, match="found epoch, generator"):
@@ -152,6 +170,20 @@ def test_the_cache_is_used_without_the_hub(standin, tmp_path, monkeypatch):
     resolved = resolve_model("damo/cv_resnet50_face-reconstruction")
     assert resolved.directory.samefile(cached)
     assert resolved.revision == REVISION
+
+
+@pytest.mark.parametrize("facts", [{"weights": "perfect"}, ["seeded"], {}])
+def test_unknown_weights_in_a_configuration_are_refused(directory, facts):
+    configuration = json.loads((directory / "configuration.json").read_text()) | {"face3d_trt": facts}
+    (directory / "configuration.json").write_text(json.dumps(configuration))
+    with pytest.raises(ModelError, match="says weights"):
+        load_model(directory)
+
+
+def test_a_mistyped_path_is_not_looked_for_on_the_hub(directory, monkeypatch):
+    monkeypatch.chdir(directory.parent)
+    with pytest.raises(ModelError, match="model/nothere is not a model directory"):
+        resolve_model("model/nothere")
 
 
 @pytest.mark.parametrize("name", ["./no/such", "/no/such", "no such thing", "a/b/c"])

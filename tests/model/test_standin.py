@@ -1,4 +1,5 @@
-import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,9 +117,27 @@ def test_it_is_reused_by_content_and_remade_when_damaged(tmp_path):
 
 def test_another_directory_is_never_overwritten(tmp_path):
     (tmp_path / "precious.txt").write_text("mine")
-    with pytest.raises(UsageError, match="not a stand-in"):
+    with pytest.raises(UsageError, match=r"holds .*precious\.txt"):
         write_standin(tmp_path)
-    (tmp_path / "configuration.json").write_text(json.dumps({"task": "face-reconstruction"}))
-    with pytest.raises(UsageError, match="not a stand-in"):
+    (tmp_path / "precious.txt").rename(tmp_path / "configuration.json")
+    with pytest.raises(UsageError, match="another model"):
         write_standin(tmp_path)
-    assert (tmp_path / "precious.txt").read_text() == "mine"
+    assert (tmp_path / "configuration.json").read_text() == "mine"
+
+
+def test_a_former_stand_in_with_a_file_of_the_user_s_is_left_alone(standin, tmp_path):
+    directory = shutil.copytree(standin, tmp_path / "model")
+    (directory / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"notes\.txt"):
+        write_standin(directory, StandinOptions(seeded=True))
+    assert (directory / "notes.txt").read_text() == "mine"
+    assert load_model(directory).weights == "learned"
+
+
+def test_the_current_folder_and_a_link_can_be_named(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "model")
+    monkeypatch.chdir(tmp_path / "model")
+    assert write_standin(Path())
+    assert not write_standin(tmp_path / "link")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "model"]

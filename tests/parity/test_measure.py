@@ -13,14 +13,18 @@ from tests.parity.graphs import SIDE, Tiny, crops, flipped, rows_constants, rows
 
 from face3d_trt.names import GROUPS
 from face3d_trt.parity.batches import Batch
-from face3d_trt.parity.gate import broken_failures, judge, reference_failures
+from face3d_trt.parity.gate import broken_failures, judge, reference_failures, unrun_failures
 from face3d_trt.parity.limits import load_limits
-from face3d_trt.parity.measure import Pictures, measure
+from face3d_trt.parity.measure import measure
+from face3d_trt.parity.memory import HostMemory
 from face3d_trt.parity.runners import Candidate, TorchRunner, float32_runner, typed_runner
+from face3d_trt.parity.truth import Pictures, Reference
 from face3d_trt.parity.verdict import Failure, Row
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import torch
 
     from face3d_trt.records import Precision
 
@@ -45,10 +49,10 @@ def against_torch(tmp_path: Path) -> Compare:
         runner = float32_runner(path) if precision == "fp32" else typed_runner(path)
         candidate = Candidate(runner.name, "the graph", precision, lambda profile: runner)
         torch_runner = TorchRunner(Tiny(reference or weights()), ["coeffs"], "float32")
-        measured, broken, diseased = measure(torch_runner, [candidate], SIZES, PICTURES)
+        found = measure(Reference(torch_runner, PICTURES), [candidate], SIZES)
         titles = {candidate.name: candidate.title}
-        rows, failures = judge(measured, {candidate.name: precision}, titles, load_limits(), ungated)
-        return rows, [*reference_failures(diseased), *broken_failures(broken, titles), *failures]
+        rows, failures = judge(found.measured, {candidate.name: precision}, titles, load_limits(), ungated)
+        return rows, [*reference_failures(found.diseased), *broken_failures(found.broken, titles), *failures]
 
     return compare
 
@@ -210,3 +214,35 @@ def test_large_batches_reach_pytorch_in_pieces_and_give_the_same(monkeypatch: py
         pieces = runner.infer(feed)["coeffs"]
     assert whole.shape == pieces.shape == (10, 257)
     np.testing.assert_allclose(whole, pieces, rtol=1e-5, atol=1e-5)
+
+
+def test_a_batch_too_large_for_the_memory_is_left_out_and_the_others_run(tmp_path: Path) -> None:
+    path = tmp_path / "graph.onnx"
+    onnx.save(tiny_onnx(weights()), path)
+    runner = float32_runner(path)
+    candidate = Candidate(runner.name, "the graph", "fp32", lambda profile: runner)
+    reference = Reference(TorchRunner(Tiny(weights()), ["coeffs"], "float32"), PICTURES)
+    some = HostMemory(HostMemory(None, 16, 1).needed(SIZES[2]), 16, 1)
+    found = measure(reference, [candidate], SIZES, some)
+    assert found.left_out == (SIZES[3],)
+    assert {entry.batch for entry in found.measured} == set(SIZES[:3])
+    assert unrun_failures(found, {candidate.name: "the graph"}) == []
+    nothing = measure(reference, [candidate], SIZES, HostMemory(0, 16, 1))
+    assert nothing.left_out == SIZES
+    (failure,) = unrun_failures(nothing, {candidate.name: "the graph"})
+    assert "the graph was not compared at all" in failure.text
+
+
+def test_the_truth_about_an_image_size_is_computed_once() -> None:
+    class Counting(Tiny):
+        calls = 0
+
+        def forward(self, image: torch.Tensor) -> tuple[torch.Tensor]:
+            type(self).calls += 1
+            return super().forward(image)
+
+    reference = Reference(TorchRunner(Counting(weights()), ["coeffs"], "float32"), PICTURES)
+    first = reference.at(SIDE, SIDE)
+    calls = Counting.calls
+    assert reference.at(SIDE, SIDE) is first
+    assert Counting.calls == calls > 0

@@ -74,6 +74,9 @@ def main() -> None:
 
         show_error(str(error))
         sys.exit(error.exit_code)
+    except BrokenPipeError:  # whoever read our output has gone, as in `| head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except (_Interrupted, KeyboardInterrupt):
         from face3d_trt.cli.console import show_error
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from face3d_trt.names import DEFAULT_ONNX
+
 if TYPE_CHECKING:
     from face3d_trt.records import Manifest
 
@@ -15,7 +17,7 @@ _SHAPES = "Shapes to build for, 'min=1x3x224x224,opt=8x3x224x224,max=32x3x224x22
 
 def command(
     onnx: Annotated[Path, typer.Option("--onnx", metavar="FILE", help="The float32 graph of `export`.")] = Path(
-        "engines/face3d_resnet50.onnx"
+        DEFAULT_ONNX
     ),
     fp32: Annotated[bool, typer.Option("--fp32", help="Build in float32.")] = False,
     fp16: Annotated[bool, typer.Option("--fp16", help="Build in fp16; this is the default.")] = False,

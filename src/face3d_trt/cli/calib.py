@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from face3d_trt.names import DEFAULT_ONNX
+
 
 def command(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="A photo, or a folder of photos with its subfolders.")],
@@ -18,7 +20,7 @@ def command(
         Path | None, typer.Option(help="JSON or CSV of five points per picture.", show_default=False)
     ] = None,
     onnx: Annotated[
-        Path | None, typer.Option(help="The exported graph whose template to use; engines/face3d_resnet50.onnx.")
+        Path | None, typer.Option(help=f"The exported graph whose template to use; {DEFAULT_ONNX}.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Instead of --onnx: a model directory or ModelScope id.")] = None,
     limit: Annotated[int | None, typer.Option(help="Stop after so many faces.")] = None,

@@ -15,7 +15,7 @@ def command(
     ] = None,
     images: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="A photo, or a folder of photos or aligned crops. Default: the calibration folder."),
+        typer.Option(help="A photo, or a folder of photos or aligned crops. Default: the package's sample faces."),
     ] = None,
     model: Annotated[
         Optional[str],  # noqa: UP045
@@ -25,25 +25,27 @@ def command(
         Optional[Path],  # noqa: UP045
         typer.Option(help="JSON file with other limits than the package's."),
     ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The most pictures to take of a folder, the first by name.")] = 32,
     json: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="Write everything that was measured to this file."),
     ] = None,
 ) -> None:
     """Prove that plans and their graphs agree with float32 PyTorch; exit 1 where they do not."""
-    from rich.console import Console
-
-    from face3d_trt.cli.console import RichReporter
-    from face3d_trt.files import write_text
-    from face3d_trt.parity.compare import CompareOptions, compare, find_plans
+    from face3d_trt.cli.console import RichReporter, results
+    from face3d_trt.files import check_output, write_text
+    from face3d_trt.parity.compare import CompareOptions, compare_each, find_plans
     from face3d_trt.parity.table import show, summary
     from face3d_trt.parity.verdict import to_json
 
-    report, console = RichReporter(), Console()
+    if json is not None:
+        check_output(json)
+    report, console = RichReporter(), results()
     verdicts = []
-    for path in plan or find_plans(report=report):
-        verdicts.append(compare(CompareOptions(path, images, model, limits), report))
-        show(verdicts[-1], console)
+    plans = plan or find_plans(report=report)
+    for verdict in compare_each([CompareOptions(path, images, model, limits, limit) for path in plans], report):
+        verdicts.append(verdict)
+        show(verdict, console)
     if len(verdicts) > 1:
         console.print()
         for verdict in verdicts:

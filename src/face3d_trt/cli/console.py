@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 T = TypeVar("T")
+TABLE_WIDTH = 88
 
 _BARS: list[Progress] = []  # those that are up
 
@@ -71,6 +72,14 @@ def close_bars() -> None:
     """Take down what still moves, so that the terminal has its cursor again; also after an error."""
     while _BARS:
         _BARS.pop().stop()
+
+
+def results() -> Console:
+    """The console for tables on stdout: never narrower than they need, so that no figure is cut."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.width >= TABLE_WIDTH else Console(highlight=False, width=TABLE_WIDTH)
 
 
 def show_error(message: str) -> None:

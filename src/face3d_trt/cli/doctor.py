@@ -36,8 +36,7 @@ def command(
 
 
 def _print(diagnosis: Diagnosis) -> None:
-    from rich.console import Console
-
+    from face3d_trt.cli.console import results
     from face3d_trt.doctor.show import print_diagnosis
 
-    print_diagnosis(diagnosis, Console(highlight=False))
+    print_diagnosis(diagnosis, results())

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from face3d_trt.names import DEFAULT_ONNX
+
 
 class Outputs(str, Enum):
     """What the graph computes."""
@@ -37,9 +39,7 @@ def command(
     input: Annotated[
         Input, typer.Option(help="float32: (batch, 3, height, width), 0..1. uint8: (batch, height, width, 3).")
     ] = Input.float32,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file.")] = Path(
-        "engines/face3d_resnet50.onnx"
-    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file.")] = Path(DEFAULT_ONNX),
 ) -> None:
     """Model to ONNX, with dynamic batch, height and width; checked against PyTorch before it gets its name."""
     from face3d_trt.cli.console import RichReporter

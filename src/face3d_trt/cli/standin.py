@@ -40,6 +40,9 @@ def command(
             parser=duration, metavar="TIME", help="Teach the network now, so long (90s, 10m, 1h); wants a GPU."
         ),
     ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Pictures of a training step; 512 on a GPU, 16 on a CPU.", min=1)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of --seeded and --train.", min=0)] = 0,
 ) -> None:
     """Write a model directory of upstream's layout that holds nobody's data, to try everything with.
@@ -54,6 +57,6 @@ def command(
         require(package, "export", "standin")
     from face3d_trt.model.standin import StandinOptions, write_standin
 
-    options = StandinOptions(size=size.value, seeded=seeded, train_seconds=train, seed=seed)
+    options = StandinOptions(size=size.value, seeded=seeded, train_seconds=train, batch=batch, seed=seed)
     write_standin(directory, options, RichReporter())
     typer.echo(f"{directory}: stand-in, size {size.value}, weights: {options.weights}")

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from face3d_trt.doctor.machine import Machine, TensorRTFacts, release
-from face3d_trt.doctor.needs import EXTRAS, ONNXRUNTIMES, OPENCVS, TENSORRT, TENSORRT_RTX, Need
+from face3d_trt.doctor.needs import EXTRAS, ONNX, ONNXRUNTIMES, OPENCVS, TENSORRT, TENSORRT_RTX, Need
+from face3d_trt.engine.sizes import format_size
+from face3d_trt.optional import install_command
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 13)  # what the tests run on
 MIN_FREE_BYTES = 2 << 30  # a mesh graph in three precisions with its plans is about 1 GB
@@ -62,6 +64,11 @@ def rtx_runs_on(compute_capability: str) -> bool:
     return compute_capability == "7.5" or compute_capability.partition(".")[0] in ("8", "12")
 
 
+def has_precision_flags(flavour: TensorRTFacts) -> bool:
+    """TensorRT before 9 takes a float32 graph and flags; `engine/flavour.py` says what that means for a build."""
+    return flavour.module == "tensorrt" and () < release(flavour.version) < (9,)
+
+
 def builder(machine: Machine) -> TensorRTFacts | None:
     """The flavour that `build` uses: TensorRT where there is a GPU for it, else TensorRT-RTX."""
     by_module = {flavour.module: flavour for flavour in machine.tensorrt if flavour.where}
@@ -78,11 +85,14 @@ def _tasks(machine: Machine) -> tuple[Task, ...]:
     photos = _lacking(machine, ("detect",))
     faces = "; aligned crops only, photos need the detector" if photos else ""
     runner = _run_engines(machine)
-    engines = "" if runner.can else "the typed graph runs in ONNX Runtime, the engine cannot run here"
+    engines = "" if runner.can else "the typed graph runs in ONNX Runtime, the engine is not run here"
+    by_flags = flavour is not None and has_precision_flags(flavour)
+    half = () if by_flags else ("quantize", "cpu")  # FP16 by a flag takes the float32 graph as it is
+    half_more = no_flavour + ((("export", ONNX),) if by_flags and not ONNX.met(machine) else ())
     return (
         _task(machine, "export", ("export", "cpu"), note="ONNX checked against PyTorch", runtime=runtime),
         _task(machine, "calib", ("detect",), note="photos to aligned faces", runtime=runtime),
-        _task(machine, "build --fp16", ("quantize", "cpu"), no_flavour, note=built_by, runtime=runtime),
+        _task(machine, "build --fp16", half, half_more, note=built_by, runtime=runtime),
         _task(machine, "build --int8", ("quantize", "cpu"), no_flavour, note=built_by + faces, runtime=runtime),
         _task(machine, "compare", ("export", "cpu"), note=(engines + faces).lstrip("; "), runtime=runtime),
         runner,
@@ -105,7 +115,7 @@ def _task(
     if not lacking:
         return Task(name, True, note)
     wanted = sorted({runtime if extra == "cpu" else extra for extra, _ in lacking})
-    return Task(name, False, _say(lacking, machine), install(wanted))
+    return Task(name, False, _say(lacking, machine), install_command(*wanted))
 
 
 def _run_engines(machine: Machine) -> Task:
@@ -117,11 +127,12 @@ def _run_engines(machine: Machine) -> Task:
     if "tensorrt" in modules:
         return Task(name, True, f"with tensorrt on {gpu.name}")
     if "tensorrt_rtx" in modules and gpu.compute_capability and rtx_runs_on(gpu.compute_capability):
-        return Task(name, True, f"with tensorrt_rtx on {gpu.name}")
+        why = f"compare runs plans of tensorrt; those of TensorRT-RTX run on {gpu.name} in a runtime of your own"
+        return Task(name, False, why, install_command("gpu"))
     if "tensorrt_rtx" in modules and gpu.compute_capability:
         why = f"TensorRT-RTX does not support compute capability {gpu.compute_capability} ({gpu.name})"
-        return Task(name, False, why, install(["gpu"]))
-    return Task(name, False, "no TensorRT for this GPU", install(["gpu"]))
+        return Task(name, False, why, install_command("gpu"))
+    return Task(name, False, "no TensorRT for this GPU", install_command("gpu"))
 
 
 def _lacking(machine: Machine, extras: Iterable[str]) -> tuple[tuple[str, Need], ...]:
@@ -137,11 +148,6 @@ def _say(lacking: Iterable[tuple[str, Need]], machine: Machine) -> str:
     return "; ".join(([f"missing: {', '.join(missing)}"] if missing else []) + wrong)
 
 
-def install(extras: Iterable[str]) -> str:
-    """The pip command that brings `extras`."""
-    return f"pip install 'face3d-trt[{','.join(extras)}]'"
-
-
 def _warnings(machine: Machine) -> Iterator[Caution]:
     if machine.python[:2] > NEWEST_PYTHON:
         yield Caution(f"CPython {_dotted(machine.python)} is newer than the tested {_dotted(NEWEST_PYTHON)}")
@@ -152,7 +158,7 @@ def _warnings(machine: Machine) -> Iterator[Caution]:
     for flavour in machine.tensorrt:
         yield from _flavour_warnings(flavour, machine)
     if machine.free_bytes < MIN_FREE_BYTES:
-        free = f"{machine.free_bytes / 2**30:.1f} GiB free in {machine.folder}"
+        free = f"{format_size(machine.free_bytes)} free in {machine.folder}"
         yield Caution(
             f"{free}; a mesh model in three precisions takes about 1 GB",
             f"df -h '{machine.folder}'",
@@ -172,7 +178,7 @@ def _overwritten(machine: Machine, rivals: tuple[str, ...], keep: str) -> Iterat
 
 def _flavour_warnings(flavour: TensorRTFacts, machine: Machine) -> Iterator[Caution]:
     names = " ".join(sorted(flavour.packages))
-    again = install(["rtx" if flavour.module == "tensorrt_rtx" else "gpu"])
+    again = install_command("rtx" if flavour.module == "tensorrt_rtx" else "gpu")
     remedy = f"pip uninstall -y {names} && {again}"
     cudas = sorted({part for name in flavour.packages for part in name.split("-") if part in DRIVER_OF_CUDA})
     versions = sorted({*flavour.packages.values()}, key=release)

@@ -12,7 +12,6 @@ from pathlib import Path
 from face3d_trt.engine.gpu import visible_gpus
 
 PROC = Path("/proc/driver/nvidia")
-_FIELDS = "name,compute_cap,driver_version,memory.total"
 _SECONDS = 10  # nvidia-smi wakes the GPUs first where nothing else keeps them awake
 
 

@@ -32,11 +32,12 @@ class TensorRTFacts:
     module: str
     where: str | None  # folder; None: packages are there and the module is not
     packages: dict[str, str]  # package -> version
+    stated: str | None = None  # by the module's own files
 
     @property
     def version(self) -> str:
-        """The newest version among the packages."""
-        return max(self.packages.values(), key=release, default="unknown version")
+        """The newest version among the packages; of a module that was only unpacked, what its files state."""
+        return max(self.packages.values(), key=release, default=self.stated or "unknown version")
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,17 @@ def find_tensorrt(packages: dict[str, str]) -> tuple[TensorRTFacts, ...]:
         parts = {n: v for n, v in packages.items() if _TENSORRT.fullmatch(n) and n.startswith("tensorrt-rtx") == rtx}
         where = _folder_of(module)
         if parts or where:
-            flavours.append(TensorRTFacts(module, where, parts))
+            flavours.append(TensorRTFacts(module, where, parts, stated_version(Path(where)) if where else None))
     return tuple(flavours)
+
+
+def stated_version(folder: Path) -> str | None:
+    """What the `__init__.py` of TensorRT's module, or of the bindings beside it, gives as `__version__`."""
+    for file in (folder / "__init__.py", folder.with_name(f"{folder.name}_bindings") / "__init__.py"):
+        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+        if found := re.search(r"""^__version__ = (['"])(\d[^'"]*)\1""", text, re.MULTILINE):
+            return found[2]
+    return None
 
 
 def cached_models(cache: Path) -> tuple[str, ...]:

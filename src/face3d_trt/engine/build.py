@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import face3d_trt
-from face3d_trt.engine.flavour import Built, Flavour, Parsed, Recipe, find_flavour
+from face3d_trt.engine.flavour import Flavour, find_flavour
 from face3d_trt.engine.profile import Profile
+from face3d_trt.engine.values import Built, Parsed, Recipe
 from face3d_trt.engine.worker import run_cancellable
-from face3d_trt.errors import BuildError, PlanError, UsageError
-from face3d_trt.files import fingerprint, sha256_file, storage_errors, write_beside
-from face3d_trt.graph.info import read_info
-from face3d_trt.graph.precision import PrecisionOptions, typed_graph
-from face3d_trt.records import Manifest, Precision, ProfileRecord, TypedRecord, manifest_path
+from face3d_trt.errors import BuildError, GraphError, PlanError, StorageError, UsageError
+from face3d_trt.files import check_output, fingerprint, output_lock, sha256_file, write_beside, write_together
+from face3d_trt.graph.info import load_graph, read_info
+from face3d_trt.graph.precision import PrecisionOptions, record_path, typed_graph
+from face3d_trt.names import DEFAULT_ONNX
+from face3d_trt.records import Manifest, ModelInfo, Precision, ProfileRecord, TypedRecord, manifest_path
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class BuildOptions:
         output: The plan; None: `<onnx>.<precision>.plan` beside the graph.
     """
 
-    onnx: Path = Path("engines/face3d_resnet50.onnx")
+    onnx: Path = Path(DEFAULT_ONNX)
     precision: Precision = "fp16"
     calibration: Path | None = None
     method: Literal["output", "entropy", "max"] = "output"
@@ -91,63 +92,53 @@ class BuildOptions:
 def build_engine(options: BuildOptions, report: Reporter = SILENT) -> Manifest:
     """Make the typed graph, the plan and the manifest; what is there already for the same content is reused.
 
-    Ctrl-C stops it and leaves no half-written file.
+    Ctrl-C stops it and leaves no half-written file. One build of the same output runs at a time.
 
     Raises:
         UsageError: Options that do not go together, a bad profile (ProfileError), a foreign graph (GraphError), an
             unusable calibration set (CalibrationError).
-        MissingError: No TensorRT or no ModelOpt here; or nothing can be written (StorageError).
+        MissingError: No TensorRT or no ModelOpt here; or nothing can be written, or another build of the same output is
+            running (StorageError).
         BuildError: TensorRT gave no plan, or one without a layer in the precision asked for.
     """
     begun = time.monotonic()
-    info = read_info(options.onnx)
+    graph, digest = load_graph(options.onnx)
+    info = read_info(graph, str(options.onnx))
+    del graph  # as large as the weights
     profiles = options.profiles or (Profile.default(info.input),)
     for profile in profiles:
         profile.check(info.input)
-    flavour = find_flavour()
+    flavour = find_flavour(report)
     recipe = Recipe(options.precision, profiles, options.workspace, flavour.choose_targets(options.targets))
     _check(options, flavour, report)
-    record = typed_graph(options.onnx, options.typed, _precision_options(options, flavour), report)
-    key = _key(record, flavour, recipe)
-    if reused := _reusable(options, key, report):
-        return reused
-
-    parsed = flavour.parse(options.typed)
-    if flavour.strongly_typed:
-        prove(flavour.tally(parsed), options.precision, report)
-    report.stage(
-        f"building {options.plan} with {flavour}" + (f" for {', '.join(recipe.targets)}" if recipe.targets else "")
-    )
-    built = _build(flavour, parsed, recipe, options, report)
-    if not flavour.strongly_typed:
-        prove(built.tally, options.precision, report)
-    manifest = Manifest(
-        flavour=flavour.name,
-        flavour_version=flavour.version,
-        gpu=flavour.gpu,
-        targets=recipe.targets,
-        profiles=tuple(ProfileRecord(min=each.min, opt=each.opt, max=each.max) for each in recipe.profiles),
-        inputs=parsed.inputs,
-        outputs=parsed.outputs,
-        precision=options.precision,
-        layers=built.tally.operations,
-        convolutions=built.tally.convolutions,
-        int8_macs=record.int8_macs,
-        workspace_bytes=options.workspace,
-        onnx=_relative(options.onnx, options),
-        onnx_sha256=record.source_sha256,
-        typed=options.typed.name,
-        typed_sha256=record.sha256,
-        calibration=record.calibration,
-        plan_sha256=hashlib.sha256(built.plan).hexdigest(),
-        fingerprint=key,
-        model=info,
-        command=options.command,
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        seconds=round(time.monotonic() - begun, 3),
-        version=face3d_trt.__version__,
-    )
-    _write(options, manifest, built)
+    cache = _read_cache(options)
+    with output_lock(options.plan), output_lock(options.typed):
+        record = typed_graph(options.onnx, options.typed, _precision_options(options, flavour), report)
+        if record.source_sha256 != digest:
+            raise GraphError(f"{options.onnx} was changed while it was being built", run=options.command)
+        key = _key(record, flavour, recipe)
+        if reused := _reusable(options, key, record, info, report):
+            return reused
+        parsed = flavour.parse(_typed_bytes(options, record), str(options.typed))
+        if flavour.strongly_typed:
+            prove(flavour.tally(parsed), options.precision, report)
+        report.stage(
+            f"building {options.plan} with {flavour}" + (f" for {', '.join(recipe.targets)}" if recipe.targets else "")
+        )
+        built = _build(flavour, parsed, recipe, cache, report)
+        if not flavour.strongly_typed:
+            prove(built.tally, options.precision, report)
+        manifest = _manifest(
+            options,
+            flavour,
+            recipe,
+            parsed,
+            built,
+            _origin(options, record, info),
+            key,
+            time.monotonic() - begun,
+        )
+        _write(options, manifest, built, report)
     return manifest
 
 
@@ -195,10 +186,34 @@ def _check(options: BuildOptions, flavour: Flavour, report: Reporter) -> None:
         )
     if options.calibration is not None and not _uses_faces(options, flavour):
         report.warn(f"{options.precision} needs no pictures here: --calib {options.calibration} is left aside")
-    with storage_errors(options.plan):
-        options.plan.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=options.plan.parent):
-            pass
+    for path in (options.plan, manifest_path(options.plan), options.typed, record_path(options.typed)):
+        check_output(path)
+
+
+def _read_cache(options: BuildOptions) -> bytes | None:
+    """The timing cache, empty for a new one; None where none is asked for. Also whether it can be written again."""
+    path = options.timing_cache
+    if path is None:
+        return None
+    check_output(path)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise StorageError(
+            f"cannot read the timing cache {path}: {error.strerror}",
+            allowed="a file of an earlier build, or a new name",
+            run=f"ls -l {path}",
+        ) from error
+
+
+def _typed_bytes(options: BuildOptions, record: TypedRecord) -> bytes:
+    """The typed graph, provided that it is the one of the record."""
+    data = options.typed.read_bytes()
+    if hashlib.sha256(data).hexdigest() != record.sha256:
+        raise GraphError(f"{options.typed} was changed while it was being built", run=options.command)
+    return data
 
 
 def _uses_faces(options: BuildOptions, flavour: Flavour) -> bool:
@@ -210,8 +225,14 @@ def _key(record: TypedRecord, flavour: Flavour, recipe: Recipe) -> str:
     return fingerprint(BUILD_VERSION, record.sha256, flavour.name, flavour.version, gpu, recipe)
 
 
-def _reusable(options: BuildOptions, key: str, report: Reporter) -> Manifest | None:
-    """The manifest of a plan that was built from the same content and has not been touched since."""
+def _reusable(
+    options: BuildOptions, key: str, record: TypedRecord, info: ModelInfo, report: Reporter
+) -> Manifest | None:
+    """The manifest of a plan that was built from the same content and has not been touched since.
+
+    What the plan was built from may lie elsewhere by now, or be the same network saved in other bytes: the manifest
+    then names what is there today.
+    """
     path = manifest_path(options.plan)
     if not options.plan.exists() or not path.exists():
         return None
@@ -226,32 +247,71 @@ def _reusable(options: BuildOptions, key: str, report: Reporter) -> Manifest | N
     if manifest.fingerprint != key:
         return None
     report.stage(f"reused   {options.plan} (same typed graph, profiles and TensorRT)")
-    moved = manifest.model_copy(update={"onnx": _relative(options.onnx, options), "typed": options.typed.name})
-    if moved != manifest:
-        moved.write(path)
-    return moved
+    current = manifest.model_copy(update=_origin(options, record, info))
+    if current != manifest:
+        current.write(path)
+    return current
 
 
-def _build(flavour: Flavour, parsed: Parsed, recipe: Recipe, options: BuildOptions, report: Reporter) -> Built:
-    cache = None
-    if options.timing_cache is not None:
-        cache = options.timing_cache.read_bytes() if options.timing_cache.exists() else b""
+def _origin(options: BuildOptions, record: TypedRecord, info: ModelInfo) -> dict[str, Any]:
+    """The part of a manifest that says where the plan came from."""
+    return {
+        "onnx": os.path.relpath(options.onnx.resolve(), options.plan.parent.resolve()),
+        "onnx_sha256": record.source_sha256,
+        "typed": options.typed.name,
+        "typed_sha256": record.sha256,
+        "calibration": record.calibration,
+        "int8_macs": record.int8_macs,
+        "model": info,
+        "command": options.command,
+    }
 
+
+def _build(flavour: Flavour, parsed: Parsed, recipe: Recipe, cache: bytes | None, report: Reporter) -> Built:
     def work(cancelled: threading.Event) -> Built:
         return flavour.build(parsed, recipe, cache, cancelled=cancelled, report=report)
 
     return run_cancellable(work, patience_s=_PATIENCE_S if flavour.cancellable else 0)
 
 
-def _write(options: BuildOptions, manifest: Manifest, built: Built) -> None:
-    """Plan and manifest: both or neither."""
-    with write_beside(manifest_path(options.plan)) as beside, write_beside(options.plan) as temporary:
-        temporary.write_bytes(built.plan)
-        manifest.write(beside)
+def _manifest(
+    options: BuildOptions,
+    flavour: Flavour,
+    recipe: Recipe,
+    parsed: Parsed,
+    built: Built,
+    origin: dict[str, Any],
+    key: str,
+    seconds: float,
+) -> Manifest:
+    return Manifest(
+        flavour=flavour.name,
+        flavour_version=flavour.version,
+        gpu=flavour.gpu,
+        targets=recipe.targets,
+        profiles=tuple(ProfileRecord(min=each.min, opt=each.opt, max=each.max) for each in recipe.profiles),
+        inputs=parsed.inputs,
+        outputs=parsed.outputs,
+        precision=options.precision,
+        layers=built.tally.operations,
+        convolutions=built.tally.convolutions,
+        inspected=built.inspected.operations if built.inspected else None,
+        workspace_bytes=options.workspace,
+        plan_sha256=hashlib.sha256(built.plan).hexdigest(),
+        fingerprint=key,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        seconds=round(seconds, 3),
+        version=face3d_trt.__version__,
+        **origin,
+    )
+
+
+def _write(options: BuildOptions, manifest: Manifest, built: Built, report: Reporter) -> None:
+    """Plan and manifest, then the timing cache, without which the plan is as good."""
+    write_together([(options.plan, built.plan), (manifest_path(options.plan), manifest.to_json())])
     if options.timing_cache is not None and built.timing_cache is not None:
-        with write_beside(options.timing_cache) as temporary:
-            temporary.write_bytes(built.timing_cache)
-
-
-def _relative(path: Path, options: BuildOptions) -> str:
-    return os.path.relpath(path.resolve(), options.plan.parent.resolve())
+        try:
+            with write_beside(options.timing_cache) as temporary:
+                temporary.write_bytes(built.timing_cache)
+        except StorageError as error:
+            report.warn(f"{error.problem}. The plan is there; the next build measures again")

@@ -1,7 +1,7 @@
 """Which TensorRT this machine has, and every difference between versions and flavours.
 
-The one file that imports `tensorrt` or `tensorrt_rtx`. Nothing outside asks for a version; it asks a Flavour what it
-can do.
+The one file that imports `tensorrt` or `tensorrt_rtx` (callbacks.py is handed the module). Nothing outside asks for a
+version; it asks a Flavour what it can do.
 
 | | TensorRT 8.6 | TensorRT 10, 11 | TensorRT-RTX |
 |---|---|---|---|
@@ -14,74 +14,28 @@ can do.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from face3d_trt.engine.callbacks import monitor, speaking_to
 from face3d_trt.engine.gpu import visible_gpus
 from face3d_trt.engine.messages import Messages
-from face3d_trt.engine.network import network_operations, plan_operations, tensor_record
+from face3d_trt.engine.network import network_operations, plan_operations
 from face3d_trt.engine.phases import Phases
+from face3d_trt.engine.values import Built, Parsed, Recipe
 from face3d_trt.errors import BuildError, GraphError, MissingError, PlanError, ProfileError, UsageError
 from face3d_trt.graph.counts import Tally, tally
 from face3d_trt.names import INPUT
+from face3d_trt.optional import install_command
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
-    from face3d_trt.engine.profile import Profile
-    from face3d_trt.records import Gpu, Precision, TensorRecord
+    from face3d_trt.records import Gpu, Manifest, Precision
 
 _DECODE = "decode/"  # the names of its nodes begin so
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a plan is built with, apart from the graph.
-
-    Args:
-        precision: Asked for.
-        profiles: At least one.
-        workspace: Limit of the scratch memory in bytes; None leaves it to TensorRT.
-        targets: Compute capabilities, for a flavour that has `targets`.
-    """
-
-    precision: Precision
-    profiles: tuple[Profile, ...]
-    workspace: int | None = None
-    targets: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Built:
-    """What a build gives: the raw plan, the timing cache if there is one, and in which precision the layers compute."""
-
-    plan: bytes
-    timing_cache: bytes | None
-    tally: Tally
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """A network in TensorRT's hands. It lives as long as the builder and the parser that it came from."""
-
-    network: Any
-    builder: Any
-    parser: Any
-    messages: Messages
-
-    @property
-    def inputs(self) -> tuple[TensorRecord, ...]:
-        """Inputs, -1 for a dynamic dimension."""
-        return tuple(tensor_record(self.network.get_input(index)) for index in range(self.network.num_inputs))
-
-    @property
-    def outputs(self) -> tuple[TensorRecord, ...]:
-        """Outputs, likewise."""
-        return tuple(tensor_record(self.network.get_output(index)) for index in range(self.network.num_outputs))
 
 
 @dataclass(frozen=True)
@@ -129,7 +83,7 @@ class Flavour:
             raise UsageError(
                 f"--target {asked[0]}: {self} builds for the GPU of this machine only, which is {here}",
                 allowed="no --target here; TensorRT-RTX builds for other GPUs",
-                run="pip install 'face3d-trt[rtx]', on a machine without TensorRT",
+                run=f"{install_command('rtx')}    # on a machine without TensorRT",
             )
         for target in asked:
             if target not in self.targets:
@@ -140,28 +94,49 @@ class Flavour:
                 )
         return tuple(target for target in self.targets if target in asked)
 
-    def parse(self, onnx: Path) -> Parsed:
-        """Read an ONNX file into a network.
+    def can_run(self, manifest: Manifest) -> str | None:
+        """Why this TensorRT cannot run a plan on this machine's GPU; None where it can.
+
+        A plan runs with the TensorRT of the version that built it, on a GPU of the same compute capability.
+        TensorRT-RTX would compile the plan's kernels for the GPU first; that is not done here.
+        """
+        if manifest.flavour != "tensorrt":
+            return "it is a plan of TensorRT-RTX"
+        built = f"it was built with TensorRT {manifest.flavour_version}"
+        if (self.name, self.version) != (manifest.flavour, manifest.flavour_version):
+            return f"{built}, and this machine has {self}"
+        before, now = manifest.gpu, self.gpu
+        if before and now and before.compute_capability != now.compute_capability:
+            here = f"{now.name} ({now.compute_capability})"
+            return f"{built} for {before.name} ({before.compute_capability}), and this machine has {here}"
+        return None
+
+    def parse(self, onnx: bytes, name: str) -> Parsed:
+        """Read the bytes of an ONNX file into a network.
+
+        Args:
+            onnx: One file, weights included.
+            name: What messages call it.
 
         Raises:
             GraphError: TensorRT's parser does not understand it; the message names the nodes.
         """
         trt = self.module
         messages = Messages()
-        logger = _logger(trt)
-        logger.messages = messages
-        builder = trt.Builder(logger)
-        flags = 0
-        for name in ("EXPLICIT_BATCH", "STRONGLY_TYPED"):  # before 10, and from 10 on
-            if flag := getattr(trt.NetworkDefinitionCreationFlag, name, None):
-                flags |= 1 << int(flag)
-        network = builder.create_network(flags)
-        parser = trt.OnnxParser(network, builder.logger)
-        if not parser.parse_from_file(str(onnx)):
-            problems = [_describe(parser.get_error(index)) for index in range(parser.num_errors)] or messages.errors()
-            raise GraphError(
-                f"{self} cannot read {onnx}:\n    " + "\n    ".join(problems), run="face3d-trt export, then build again"
-            )
+        with speaking_to(trt, messages) as logger:
+            builder = trt.Builder(logger)
+            flags = 0
+            for flag_name in ("EXPLICIT_BATCH", "STRONGLY_TYPED"):  # before 10, and from 10 on
+                if flag := getattr(trt.NetworkDefinitionCreationFlag, flag_name, None):
+                    flags |= 1 << int(flag)
+            network = builder.create_network(flags)
+            parser = trt.OnnxParser(network, builder.logger)
+            if not parser.parse(onnx):
+                errors = [_describe(parser.get_error(index)) for index in range(parser.num_errors)]
+                raise GraphError(
+                    f"{self} cannot read {name}:\n    " + "\n    ".join(errors or messages.errors()),
+                    run="face3d-trt export, then build again",
+                )
         return Parsed(network, builder, parser, messages)
 
     def build(
@@ -186,30 +161,31 @@ class Flavour:
             ProfileError: A profile does not fit the graph.
             BuildError: TensorRT gave no plan.
         """
-        _logger(self.module).messages = parsed.messages
-        config = parsed.builder.create_builder_config()
-        self._configure(config, parsed, recipe)
-        if timing_cache is not None:
-            self._use_cache(config, timing_cache, report)
-        phases = Phases(report, f"building with {self}")
-        monitor = None
-        if self.cancellable:
-            monitor = config.progress_monitor = _monitor(self.module, phases, cancelled or threading.Event())
-        try:
-            plan = parsed.builder.build_serialized_network(parsed.network, config)
-        finally:
-            parsed.messages.warn(report, str(self))
-        del monitor  # TensorRT holds it by address only, so it had to outlive the build
-        if plan is None:
-            reasons = parsed.messages.errors() or ["it gave no reason"]
-            raise BuildError(
-                f"{self} built no plan:\n    " + "\n    ".join(reasons),
-                allowed="a larger --workspace, or none" if recipe.workspace is not None else None,
-                run="face3d-trt doctor",
-            )
-        data = bytes(plan)
-        cache = bytes(config.get_timing_cache().serialize()) if timing_cache is not None else None
-        return Built(data, cache, self.tally(parsed) if self.strongly_typed else self._inspect(data, parsed))
+        with speaking_to(self.module, parsed.messages):
+            config = parsed.builder.create_builder_config()
+            self._configure(config, parsed, recipe)
+            if timing_cache is not None:
+                self._use_cache(config, timing_cache, report)
+            phases = Phases(report, f"building with {self}")
+            watch = None
+            if self.cancellable:
+                watch = config.progress_monitor = monitor(self.module, phases, cancelled or threading.Event())
+            try:
+                plan = parsed.builder.build_serialized_network(parsed.network, config)
+            finally:
+                parsed.messages.warn(report, str(self))
+            del watch  # TensorRT holds it by address only, so it had to outlive the build
+            if plan is None:
+                reasons = parsed.messages.errors() or ["it gave no reason"]
+                raise BuildError(
+                    f"{self} built no plan:\n    " + "\n    ".join(reasons),
+                    allowed="a larger --workspace, or none" if recipe.workspace is not None else None,
+                    run="face3d-trt doctor",
+                )
+            data = bytes(plan)
+            cache = bytes(config.get_timing_cache().serialize()) if timing_cache is not None else None
+            inspected = self._inspect(data, parsed) if self.gpu else None
+        return Built(data, cache, inspected if inspected and not self.strongly_typed else self.tally(parsed), inspected)
 
     def tally(self, parsed: Parsed) -> Tally:
         """In which precision the layers of a strongly typed network compute."""
@@ -223,9 +199,10 @@ class Flavour:
         """
         from polygraphy.backend.trt import TrtRunner
 
-        messages = _logger(self.module).messages = Messages()
-        runtime = self.module.Runtime(_logger(self.module))
-        engine = runtime.deserialize_cuda_engine(plan)
+        messages = Messages()
+        with speaking_to(self.module, messages) as logger:
+            runtime = self.module.Runtime(logger)
+            engine = runtime.deserialize_cuda_engine(plan)
         if engine is None:
             reasons = messages.errors() or ["it gave no reason"]
             raise PlanError(f"{self} cannot read the plan:\n    " + "\n    ".join(reasons), run="face3d-trt build")
@@ -244,8 +221,8 @@ class Flavour:
         if recipe.workspace is not None:
             config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, recipe.workspace)
         if hasattr(trt.TacticSource, "CUDNN"):  # the package does not ask for cuDNN and cuBLAS to be there
-            own = (trt.TacticSource.EDGE_MASK_CONVOLUTIONS, trt.TacticSource.JIT_CONVOLUTIONS)
-            config.set_tactic_sources(sum(1 << int(source) for source in own))
+            foreign = (trt.TacticSource.CUBLAS, trt.TacticSource.CUBLAS_LT, trt.TacticSource.CUDNN)
+            config.set_tactic_sources(config.get_tactic_sources() & ~sum(1 << int(source) for source in foreign))
         for profile in recipe.profiles:
             shapes = parsed.builder.create_optimization_profile()
             shapes.set_shape(INPUT, profile.min, profile.opt, profile.max)
@@ -269,12 +246,15 @@ class Flavour:
         config.set_flag(trt.BuilderFlag.FP16)
         if precision == "int8":
             config.set_flag(trt.BuilderFlag.INT8)
-        config.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
+        pinned = False
         for layer in (network.get_layer(index) for index in range(network.num_layers)):
             if layer.name.startswith(_DECODE) and layer.type.name != "CONSTANT":
                 outputs = [layer.get_output(index) for index in range(layer.num_outputs)]
                 if all(tensor.dtype == trt.DataType.FLOAT for tensor in outputs):
                     layer.precision = trt.DataType.FLOAT
+                    pinned = True
+        if pinned:  # only then: with it, 8.6 refused a Q/DQ graph that has nothing pinned
+            config.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
 
     def _use_cache(self, config: Any, data: bytes, report: Reporter) -> None:
         cache = config.create_timing_cache(data)
@@ -291,27 +271,39 @@ class Flavour:
         return tally(plan_operations(inspection))
 
 
-def find_flavour() -> Flavour:
+def find_flavour(report: Reporter = SILENT) -> Flavour:
     """`tensorrt` where there is a GPU and the package, else `tensorrt_rtx`.
+
+    Args:
+        report: Warned when there is a GPU and it has to be TensorRT-RTX nevertheless.
 
     Raises:
         MissingError: Neither can be imported.
     """
     gpus = visible_gpus()
     reasons: list[str] = []
-    candidates: list[tuple[str, Callable[[Any], Flavour]]] = [("tensorrt_rtx", _rtx)]
-    if gpus:
-        candidates.insert(0, ("tensorrt", lambda module: _tensorrt(module, gpus[0])))
-    for name, describe in candidates:
-        module = _import(name, reasons)
-        if module is not None:
-            return describe(module)
+    if gpus and (module := _import("tensorrt", reasons)) is not None:
+        return _tensorrt(module, gpus[0])
+    if (module := _import("tensorrt_rtx", reasons)) is not None:
+        flavour = _rtx(module)
+        if gpus:
+            report.warn(_instead(flavour, gpus[0], reasons[0]))
+        return flavour
     here = f"this machine has a GPU ({gpus[0].name})" if gpus else "this machine has no GPU"
     raise MissingError(
         f"{here} and no TensorRT that can be imported ({'; '.join(reasons)})",
         allowed="tensorrt with a GPU; tensorrt_rtx with or without one",
-        run=f"pip install 'face3d-trt[{'gpu' if gpus else 'rtx'}]'",
+        run=install_command("gpu" if gpus else "rtx"),
     )
+
+
+def _instead(rtx: Flavour, gpu: Gpu, reason: str) -> str:
+    """Why TensorRT-RTX takes the place of TensorRT, and whether this GPU can run what it builds."""
+    here = f"{gpu.name} ({gpu.compute_capability})"
+    text = f"{here} is here, but not TensorRT ({reason}): {rtx} builds instead"
+    if gpu.compute_capability not in rtx.targets:
+        text += f"; its plans do NOT run on this GPU, only on {', '.join(rtx.targets)}"
+    return f"{text}. For TensorRT: {install_command('gpu')}"
 
 
 def _import(name: str, reasons: list[str]) -> Any:
@@ -359,38 +351,3 @@ def _describe(error: Any) -> str:
     if hasattr(error, "node_name"):  # from 10 on
         return f"node {error.node_name() or error.node()} ({error.node_operator()}): {error.desc()}"
     return f"node number {error.node()}: {error.desc()}" if error.node() >= 0 else str(error.desc())
-
-
-@functools.lru_cache
-def _logger(trt: Any) -> Any:
-    # TensorRT keeps the first logger of the process for everything, so there is one, which writes where it is told.
-    class Logger(trt.ILogger):  # type: ignore[misc]  # the base is known at run time only
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-            self.messages = Messages()
-
-        def log(self, severity: Any, text: str) -> None:
-            if severity <= trt.ILogger.ERROR:
-                self.messages.add("error", text)
-            elif severity == trt.ILogger.WARNING:
-                self.messages.add("warning", text)
-
-    return Logger()
-
-
-def _monitor(trt: Any, phases: Phases, cancelled: threading.Event) -> Any:
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # likewise
-        def __init__(self) -> None:
-            trt.IProgressMonitor.__init__(self)
-
-        def phase_start(self, name: str, parent: str | None, steps: int) -> None:
-            phases.start(name, parent, steps)
-
-        def step_complete(self, name: str, step: int) -> bool:
-            phases.step(name, step)
-            return not cancelled.is_set()
-
-        def phase_finish(self, name: str) -> None:
-            phases.finish(name)
-
-    return Monitor()

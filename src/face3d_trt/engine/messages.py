@@ -11,6 +11,16 @@ if TYPE_CHECKING:
 
 Severity = Literal["error", "warning"]
 
+# TensorRT 8.6 says these at every build of a half-precision or int8 plan. Overflow has a line of its own, which stays.
+_HARMLESS = (
+    "does not natively support INT64. Attempting to cast down to INT32",  # shapes, far below 2³¹
+    "issues when converting weights between types",
+    "modify the weights or retrain with regularization",
+    "Check verbose logs for the list of affected weights",
+    "Detected subnormal FP16 values",  # weights below 6e-5
+    "less than smallest positive FP16 subnormal value",
+)
+
 
 class Messages:
     """Collects TensorRT's warnings and errors, which come from several threads and by the hundred."""
@@ -30,10 +40,12 @@ class Messages:
             return [text for (severity, text) in self._counts if severity == "error"]
 
     def warn(self, report: Reporter, speaker: str) -> None:
-        """Hand the distinct warnings to `report`, and forget them."""
+        """Hand the distinct warnings to `report`, but for those known to be harmless, and forget them."""
         with self._lock:
             said = [(text, count) for (severity, text), count in self._counts.items() if severity == "warning"]
             for text, _ in said:
                 del self._counts["warning", text]
         for text, count in said:
+            if any(known in text for known in _HARMLESS):
+                continue
             report.warn(f"{speaker}: {text}" + (f" (said {count} times)" if count > 1 else ""))

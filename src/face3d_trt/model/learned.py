@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from face3d_trt.files import sha256_file
 from face3d_trt.model.morphable import MorphableModel
 from face3d_trt.model.network import ReconNet
 from face3d_trt.model.quality import measure_quality
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 SHIPPED = "standin_small.pt"  # fp16; see MODEL_CARD.md beside it
 TEST_PICTURES = 1024
+TAUGHT = ("training.json", "quality.md", "loss.svg")  # what teaching leaves in a model directory
 
 
 def shipped_weights() -> dict[str, Tensor]:
@@ -33,11 +35,18 @@ def shipped_weights() -> dict[str, Tensor]:
     return {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
 
 
+def shipped_sha256() -> str:
+    """SHA-256 of the weights that ship."""
+    with as_file(files("face3d_trt.model") / "data" / SHIPPED) as path:
+        return sha256_file(path)
+
+
 def teach(
     width: int,
     arrays: MorphableArrays,
     seconds: float,
     seed: int,
+    batch: int | None,
     checkpoint: Path,
     directory: Path,
     report: Reporter,
@@ -49,6 +58,7 @@ def teach(
         arrays: The morphable model.
         seconds: Time to train.
         seed: Of weights and pictures.
+        batch: Pictures of a step, see `TrainOptions`.
         checkpoint: Where the run is saved every minute; an interrupted run of the same options goes on from it, and a
             finished one removes it.
         directory: Gets `training.json`, `quality.md` and `loss.svg`.
@@ -63,16 +73,16 @@ def teach(
     require("matplotlib", "train", "the loss curve of --train")
     morphable = MorphableModel(arrays)
     torch.manual_seed(seed)
-    options = TrainOptions(seconds, seed=seed, checkpoint=checkpoint)
+    options = TrainOptions(seconds, batch=batch, seed=seed, checkpoint=checkpoint)
     network, progress = train(ReconNet(width), morphable, options, report)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     report.stage(f"standin  quality on {TEST_PICTURES:,} renders that training has not seen")
     quality = measure_quality(network.to(device), morphable.to(device), TEST_PICTURES, TEST_SEED)
     report.stage(quality.table())
     facts = {"quality": asdict(quality), "seconds": seconds, "seed": seed, "curve": progress.curve}
-    (directory / "training.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    (directory / "quality.md").write_text(quality.table(), encoding="utf-8")
-    draw_loss(progress, directory / "loss.svg")
+    (directory / TAUGHT[0]).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    (directory / TAUGHT[1]).write_text(quality.table(), encoding="utf-8")
+    draw_loss(progress, directory / TAUGHT[2])
     checkpoint.unlink(missing_ok=True)
     return network.cpu().state_dict()
 

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,10 @@ from face3d_trt.model.morphable import MorphableArrays, MorphableModel
 from face3d_trt.model.network import FULL_WIDTH, ReconNet, width_of
 from face3d_trt.model.resolve import resolve_model
 from face3d_trt.optional import require
+from face3d_trt.records import Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from face3d_trt.records import Weights
 
 CONFIGURATION = "configuration.json"
 CHECKPOINT = "pytorch_model.pt"
@@ -83,7 +82,7 @@ def load_model(model: str | Path, *, morphable: bool = True) -> FaceModel:
         template=read_template(directory),
         source=resolved.source,
         revision=resolved.revision,
-        weights=configuration.get(STANDIN_KEY, {}).get("weights", "checkpoint"),
+        weights=read_weights(configuration, directory),
         checkpoint_sha256=sha256_file(directory / CHECKPOINT),
     )
 
@@ -111,6 +110,23 @@ def read_configuration(directory: Path) -> dict[str, Any]:
     return configuration  # type: ignore[no-any-return]
 
 
+def read_weights(configuration: Mapping[str, Any], directory: Path) -> Weights:
+    """Where the weights come from: a stand-in says so in its configuration, everything else is a checkpoint.
+
+    Raises:
+        ModelError: The configuration says something unknown.
+    """
+    facts = configuration.get(STANDIN_KEY, {"weights": "checkpoint"})
+    weights = facts.get("weights") if isinstance(facts, Mapping) else facts
+    if weights not in get_args(Weights):
+        raise ModelError(
+            f"{directory / CONFIGURATION}: {STANDIN_KEY} says weights {weights!r}",
+            allowed=", ".join(get_args(Weights)),
+            run="face3d-trt standin NEW_DIRECTORY",
+        )
+    return cast("Weights", weights)
+
+
 def read_network(path: Path) -> dict[str, Tensor]:
     """The network's state dict, under upstream's names.
 
@@ -125,7 +141,7 @@ def read_network(path: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, zipfile.BadZipFile, KeyError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = _reason(error)
         raise ModelError(
             f"{path} ({path.stat().st_size:,} bytes) cannot be read as a checkpoint; "
             f"it is truncated or not one: {reason}",
@@ -145,12 +161,31 @@ def read_network(path: Path) -> dict[str, Tensor]:
     return state
 
 
+def _reason(error: Exception) -> str:
+    """Why torch refused a file, in few words; its own are about loading code, which we never do."""
+    if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error).lower():
+        return "it holds more than tensors (code or classes), which is not loaded"
+    text = str(error).splitlines()[0] if str(error) else ""
+    return text if " " in text else f"{type(error).__name__} {text}".strip()
+
+
 def build_network(state: Mapping[str, Tensor], path: Path) -> ReconNet:
     """The network with these weights, in evaluation mode.
 
     Raises:
         ModelError: A key is missing, unknown, or has another shape; the first few are named.
     """
+    import torch
+
+    strange = [key for key, value in state.items() if not isinstance(value, torch.Tensor)]
+    problems = [f"{key} is a {type(state[key]).__name__}, not a tensor" for key in strange]
+    problems += [
+        f"{key} has values that are not finite"
+        for key, value in state.items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and not torch.isfinite(value).all()
+    ]
+    if problems:
+        raise _unfit(path, problems)
     network = ReconNet(width_of(state))
     expected = network.state_dict()
     problems = [f"missing {key}" for key in expected if key not in state]
@@ -160,15 +195,24 @@ def build_network(state: Mapping[str, Tensor], path: Path) -> ReconNet:
         for key, value in expected.items()
         if key in state and state[key].shape != value.shape
     ]
+    problems += [
+        f"{key} is {state[key].dtype}"
+        for key, value in expected.items()
+        if key in state and state[key].is_floating_point() != value.is_floating_point()
+    ]
     if problems:
-        more = f" and {len(problems) - 4} more" if len(problems) > 4 else ""
-        raise ModelError(
-            f"{path} does not fit the network: {'; '.join(problems[:4])}{more}",
-            allowed=f"a ResNet50 trunk and seven heads with upstream's names, width {FULL_WIDTH} as published",
-            run=_GET,
-        )
+        raise _unfit(path, problems)
     network.load_state_dict(dict(state))
     return network.float().eval()
+
+
+def _unfit(path: Path, problems: list[str]) -> ModelError:
+    more = f" and {len(problems) - 4} more" if len(problems) > 4 else ""
+    return ModelError(
+        f"{path} does not fit the network: {'; '.join(problems[:4])}{more}",
+        allowed=f"a ResNet50 trunk and seven heads with upstream's names, width {FULL_WIDTH} as published; finite",
+        run=_GET,
+    )
 
 
 def read_morphable(path: Path) -> MorphableArrays:

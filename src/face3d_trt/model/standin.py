@@ -17,14 +17,15 @@ import torch
 
 from face3d_trt.errors import UsageError
 from face3d_trt.files import sha256_file, storage_errors
-from face3d_trt.model.learned import shipped_weights, teach
+from face3d_trt.model.learned import TAUGHT, shipped_sha256, shipped_weights, teach
 from face3d_trt.model.load import CHECKPOINT, CONFIGURATION, LANDMARKS, MORPHABLE, STANDIN_KEY, TASK
 from face3d_trt.model.procedural import procedural_arrays
 from face3d_trt.model.seeded import seeded_network
-from face3d_trt.model.standin_files import generator_state, write_assets
+from face3d_trt.model.standin_files import ASSETS, generator_state, write_assets
 from face3d_trt.report import SILENT, Reporter
 
 FORMAT = 2  # raise when the same options give other files
+FILES = {CONFIGURATION, CHECKPOINT, *ASSETS, *TAUGHT}  # all that a stand-in's directory may hold
 Size = Literal["small", "full"]
 
 
@@ -63,12 +64,14 @@ class StandinOptions:
         seeded: Random weights, which have learned nothing. Without it `small` has the weights that ship; `full` is
             seeded unless it is taught.
         train_seconds: Teach the network now, for so long, on a GPU if there is one.
+        batch: Pictures of a training step; None: what suits the machine.
         seed: Of random weights, and of teaching.
     """
 
     size: Size = "small"
     seeded: bool = False
     train_seconds: float | None = None
+    batch: int | None = None
     seed: int = 0
 
     @property
@@ -79,8 +82,9 @@ class StandinOptions:
 
     def key(self) -> list[object]:
         """What decides the files' content; weights that ship have no seed."""
-        own_seed = self.seeded or self.weights == "seeded" or self.train_seconds is not None
-        return [self.size, self.weights, self.train_seconds, self.seed if own_seed else None, FORMAT]
+        shipped = self.weights == "learned" and self.train_seconds is None
+        source = shipped_sha256() if shipped else self.seed
+        return [self.size, self.weights, self.train_seconds, self.batch, source, FORMAT]
 
 
 def write_standin(directory: Path, options: StandinOptions | None = None, report: Reporter = SILENT) -> bool:
@@ -100,28 +104,38 @@ def write_standin(directory: Path, options: StandinOptions | None = None, report
     """
     options = options or StandinOptions()
     _check(options)
+    directory = directory.resolve()  # `.` and links have no name of their own to rename to
     if directory.exists():
         if _is_standin(directory, options):
             report.stage(f"standin  {directory} is this stand-in already: reused")
             return False
-        if not directory.is_dir() or (any(directory.iterdir()) and not _is_any_standin(directory)):
-            raise UsageError(
-                f"{directory} exists and is not a stand-in; it was left as it is",
-                allowed="a new or empty directory, or a former stand-in",
-                run="face3d-trt standin NEW_DIRECTORY",
-            )
+        _refuse_foreign_files(directory)
     with storage_errors(directory):
         directory.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
         try:
-            _write_files(beside, options, directory.with_name(f"{directory.name}.training.pt"), report)
-            beside.chmod(0o755)
+            _write_files(beside / "new", options, directory.with_name(f"{directory.name}.training.pt"), report)
             if directory.exists():
-                shutil.rmtree(directory)
-            beside.rename(directory)
+                directory.rename(beside / "former")
+            (beside / "new").rename(directory)
         finally:
+            if (beside / "former").exists() and not directory.exists():
+                (beside / "former").rename(directory)
             shutil.rmtree(beside, ignore_errors=True)
     return True
+
+
+def _refuse_foreign_files(directory: Path) -> None:
+    """Only what a stand-in consists of may be replaced."""
+    found = [p for p in directory.rglob("*") if not p.is_dir()] if directory.is_dir() else [directory]
+    foreign = sorted(str(p) for p in found if str(p.relative_to(directory)) not in FILES)
+    if foreign or (found and not _is_any_standin(directory)):
+        what = f"it holds {foreign[0]}" if foreign else "it is another model"
+        raise UsageError(
+            f"{directory} is not a stand-in that may be replaced: {what}; it was left as it is",
+            allowed="a new or empty directory, or a former stand-in with nothing else in it",
+            run="face3d-trt standin NEW_DIRECTORY",
+        )
 
 
 def _check(options: StandinOptions) -> None:
@@ -135,14 +149,17 @@ def _check(options: StandinOptions) -> None:
 
 def _write_files(directory: Path, options: StandinOptions, training: Path, report: Reporter) -> None:
     sizes = SIZES[options.size]
-    (directory / "assets").mkdir()
+    (directory / "assets").mkdir(parents=True)
     report.stage(f"standin  morphable model: {sizes.vertices:,} vertices, procedural")
     arrays = procedural_arrays(sizes.vertices, sizes.boundary)
     write_assets(directory, arrays, sizes.vertices, sizes.boundary, sizes.texture)
-    report.stage(f"standin  network: ResNet50 of width {sizes.width}, weights: {options.weights}")
+    weights = options.weights if options.train_seconds is None else f"to be taught for {options.train_seconds:.0f} s"
+    report.stage(f"standin  network: ResNet50 of width {sizes.width}, weights: {weights}")
     generator = torch.Generator().manual_seed(options.seed)
     if options.train_seconds is not None:
-        state = teach(sizes.width, arrays, options.train_seconds, options.seed, training, directory, report)
+        state = teach(
+            sizes.width, arrays, options.train_seconds, options.seed, options.batch, training, directory, report
+        )
     elif options.weights == "learned":
         state = shipped_weights()
     else:

@@ -17,6 +17,13 @@ from face3d_trt.optional import require
 if TYPE_CHECKING:
     from face3d_trt.model.morphable import MorphableArrays
 
+REGRESSOR = "assets/BBRegressorParam_r.mat"
+UVS = "assets/bfm_uvs2.npy"
+UV_MEAN = "assets/bfm_tex_mean2.npy"
+UV_BASIS = "assets/bfm_texmap_base2.npy"
+TEMPLATE = "assets/template_bfm.obj"
+ASSETS = (MORPHABLE, LANDMARKS, REGRESSOR, UVS, UV_MEAN, UV_BASIS, TEMPLATE)
+
 
 def generator_state(channels_in: int, channels_out: int, width: int, generator: torch.Generator) -> dict[str, Tensor]:
     """Seeded state dict of a displacement network (`pix2pix/networks.py`, ResnetGenerator of nine blocks)."""
@@ -57,14 +64,14 @@ def write_assets(directory: Path, arrays: MorphableArrays, vertices: int, bounda
     io.savemat(directory / LANDMARKS, {"lm": centred[arrays.keypoints]})
     rng = np.random.default_rng(0)
     regressor = {"W1": (200, 10), "B1": (200, 1), "W2": (3, 200), "B2": (3, 1)}
-    io.savemat(directory / "assets/BBRegressorParam_r.mat", {k: rng.normal(0, 0.1, s) for k, s in regressor.items()})
+    io.savemat(directory / REGRESSOR, {k: rng.normal(0, 0.1, s) for k, s in regressor.items()})
     uv = disc(vertices, boundary) / 2 + 0.5
-    np.save(directory / "assets/bfm_uvs2.npy", uv.astype(np.float32))
-    np.save(directory / "assets/bfm_tex_mean2.npy", uv_albedo(texture).astype(np.float32))
-    np.save(directory / "assets/bfm_texmap_base2.npy", uv_basis(arrays.texture_basis, uv, texture))
+    np.save(directory / UVS, uv.astype(np.float32))
+    np.save(directory / UV_MEAN, uv_albedo(texture).astype(np.float32))
+    np.save(directory / UV_BASIS, uv_basis(arrays.texture_basis, uv, texture))
     lines = [f"v {x:.6f} {y:.6f} {z:.6f}" for x, y, z in shape]
     lines += [f"f {a} {b} {c}" for a, b, c in arrays.triangles + 1]
-    (directory / "assets/template_bfm.obj").write_text("\n".join(lines) + "\n", encoding="ascii")
+    (directory / TEMPLATE).write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
 def _uv_grid(side: int) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from face3d_trt.errors import UsageError
+from face3d_trt.errors import MissingError, UsageError
 from face3d_trt.files import write_beside
 from face3d_trt.model.network import ReconNet
 from face3d_trt.model.procedural import NAMED
@@ -29,7 +29,7 @@ from face3d_trt.report import SILENT, Reporter
 if TYPE_CHECKING:
     from face3d_trt.model.morphable import MorphableModel
 
-TEST_SEED = 1_000_003  # test pictures; training uses seed * STEP_STRIDE + step, far below
+TEST_SEED = 1_000_003  # test pictures; training uses (seed + 1) * STEP_STRIDE + step, far above
 STEP_STRIDE = 1_000_000_000
 SAVE_EVERY_S = 60.0
 LAYOUT = torch.channels_last  # what the GPU's convolutions want
@@ -53,7 +53,7 @@ class TrainOptions:
 
     Attributes:
         seconds: Time to train, without start-up; the learning rate falls over this time.
-        batch: Pictures of a step.
+        batch: Pictures of a step; None: 512 on a GPU, 16 on a CPU.
         learning_rate: Peak of the cosine schedule of AdamW.
         weight_decay: Of AdamW, on convolution weights only.
         seed: Of the weights and of the pictures.
@@ -61,7 +61,7 @@ class TrainOptions:
     """
 
     seconds: float
-    batch: int = 512
+    batch: int | None = None
     learning_rate: float = 3e-3
     weight_decay: float = 0.05
     seed: int = 0
@@ -87,16 +87,29 @@ def train(
 
     Raises:
         UsageError: The checkpoint is of a run with other options.
+        MissingError: A step's pictures do not fit into the GPU's memory.
     """
     run = _Run(network, morphable, options)
+    if run.device.type == "cpu":
+        report.warn("no GPU: a CPU sees a few dozen pictures a second, where a useful network wants a million and more")
     if options.checkpoint is not None and options.checkpoint.exists():
         run.restore(options.checkpoint)
         report.stage(f"train    goes on after {run.progress.elapsed:.0f} s, step {run.progress.step}")
     try:
         run.until_done(report)
-    finally:  # Ctrl-C too: the next call goes on from here
+    except KeyboardInterrupt:
         if options.checkpoint is not None:
             run.save(options.checkpoint)
+            report.warn(f"training is kept in {options.checkpoint}; the same command goes on from there")
+        raise
+    except torch.cuda.OutOfMemoryError as error:
+        raise MissingError(
+            f"{run.batch} pictures a step do not fit into this GPU's memory",
+            allowed="fewer pictures a step, or a GPU with more memory",
+            run=f"face3d-trt standin --train ... --batch {run.batch // 2}",
+        ) from error
+    if options.checkpoint is not None:
+        run.save(options.checkpoint)
     return run.result(), run.progress
 
 
@@ -106,6 +119,7 @@ class _Run:
     def __init__(self, network: ReconNet, morphable: MorphableModel, options: TrainOptions) -> None:
         self.options = options
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.batch = options.batch or (512 if self.device.type == "cuda" else 16)
         self.network = network.to(self.device).train()
         for parameter in self.network.parameters():
             parameter.data = parameter.data.contiguous(memory_format=LAYOUT) if parameter.ndim == 4 else parameter.data
@@ -134,7 +148,7 @@ class _Run:
             now = time.monotonic()
             self.progress.elapsed += now - looked
             looked = now
-            self.progress.curve.append((self.progress.step * self.options.batch, loss))
+            self.progress.curve.append((self.progress.step * self.batch, loss))
             elapsed = min(int(self.progress.elapsed), int(seconds))
             report.progress(f"train    loss {loss:.3f}", elapsed, math.ceil(seconds))
             if checkpoint is not None and now - saved > SAVE_EVERY_S:
@@ -148,7 +162,7 @@ class _Run:
             group["lr"] = options.learning_rate * schedule(done)
         generator = torch.Generator(self.device).manual_seed((options.seed + 1) * STEP_STRIDE + self.progress.step)
         with torch.no_grad():
-            pictures, coeffs = random_photographs(self.draw, options.batch, generator)
+            pictures, coeffs = random_photographs(self.draw, self.batch, generator)
         loss = train_step(self.forward, self.optimizer, pictures, coeffs, self.scale)
         if done > AVERAGE_FROM:
             self.average.update_parameters(self.network)
@@ -165,7 +179,10 @@ class _Run:
 
     def key(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
-        return {k: v for k, v in asdict(self.options).items() if k != "checkpoint"} | {"width": self.network.width}
+        return {k: v for k, v in asdict(self.options).items() if k not in ("checkpoint", "batch")} | {
+            "batch": self.batch,
+            "width": self.network.width,
+        }
 
     def save(self, path: Path) -> None:
         """Write everything that the run needs to go on."""

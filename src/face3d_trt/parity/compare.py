@@ -12,20 +12,24 @@ from face3d_trt.files import sha256_file
 from face3d_trt.optional import require
 from face3d_trt.parity.limits import Limits, load_limits
 from face3d_trt.parity.verdict import Check, Failure, Row, Verdict
-from face3d_trt.records import Manifest, manifest_path
+from face3d_trt.records import Manifest, TypedRecord, manifest_path
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from face3d_trt.model.load import FaceModel
     from face3d_trt.parity.batches import Batch
-    from face3d_trt.parity.pictures import Chosen
+    from face3d_trt.parity.memory import HostMemory
     from face3d_trt.parity.runners import Candidate
+    from face3d_trt.parity.session import Session
+    from face3d_trt.parity.truth import Reference
     from face3d_trt.records import Precision
 
 ENGINES = Path("engines")
+PICTURES = 32  # more cost minutes on two cores at full width and change no figure by much
 BUILD = "face3d-trt build"
+PLAN = "plan"  # name of the check of its bytes
 
 
 @dataclass(frozen=True)
@@ -34,16 +38,18 @@ class CompareOptions:
 
     Attributes:
         plan: A plan with its manifest beside it.
-        images: A photo, an aligned crop or a folder of them; None: the calibration folder of the manifest, where it
-            exists, else the package's sample faces.
-        model: Directory or ModelScope id of the reference; None: the one in the manifest.
+        images: A photo, an aligned crop or a folder of them; None: the package's sample faces, which calibrate nothing.
+        model: Directory or ModelScope id of the reference; None: the one in the manifest, looked for from here and from
+            the plan's folder upwards.
         limits: A file like `limits.json`; None: the package's.
+        limit: The most pictures that are taken of a folder, the first by name.
     """
 
     plan: Path
     images: Path | None = None
     model: str | None = None
     limits: Path | None = None
+    limit: int = PICTURES
 
 
 def find_plans(folder: Path = ENGINES, report: Reporter = SILENT) -> list[Path]:
@@ -67,32 +73,48 @@ def find_plans(folder: Path = ENGINES, report: Reporter = SILENT) -> list[Path]:
 def compare(options: CompareOptions, report: Reporter = SILENT) -> Verdict:
     """Run float32 PyTorch, both ONNX graphs and, where a GPU can, the plan; hold the differences against the limits.
 
-    A file that was changed after the build is a failure of its own, and the comparison still runs.
+    A file that was changed after the build is a failure of its own, and the comparison of the graphs still runs; a plan
+    that was changed is not loaded.
 
     Raises:
         PlanError: The plan, its manifest or one of the ONNX files is missing or damaged.
         GraphError: An ONNX file cannot be loaded.
-        ModelError: The reference cannot be loaded.
+        ModelError: The reference cannot be loaded, or is not where it was.
         UsageError: The limits file is malformed.
         ImageError, FaceError, CalibrationError: No picture can be used.
         MissingError: A package or the model is missing here.
     """
+    return next(compare_each([options], report))
+
+
+def compare_each(every: Iterable[CompareOptions], report: Reporter = SILENT) -> Iterator[Verdict]:
+    """`compare` for several plans; what they share (model, pictures, the truth about them) is computed once."""
     for module, extra in (("torch", "export"), ("polygraphy", "export"), ("onnx", "export"), ("onnxruntime", "cpu")):
         require(module, extra, "comparing with float32 PyTorch")
-    from face3d_trt.model.load import load_model
+    from face3d_trt.parity.session import Session
+
+    session = Session(report)
+    for options in every:
+        yield _compare(options, session, report)
+
+
+def _compare(options: CompareOptions, session: Session, report: Reporter) -> Verdict:
     from face3d_trt.parity.batches import batches
-    from face3d_trt.parity.pictures import choose_pictures
+    from face3d_trt.parity.pictures import calibration_note
+    from face3d_trt.parity.places import exported_model
 
     limits = load_limits(options.limits)
     manifest = Manifest.read(manifest_path(options.plan))
     files = _files(options.plan, manifest)
     sizes = batches(manifest.profiles, manifest.model.input)
     report.stage(f"plan       {options.plan}")
-    model = load_model(options.model or _named(manifest), morphable=manifest.model.outputs == "mesh")
+    source = options.model or exported_model(manifest, options.plan)
+    model = session.model(source, morphable=manifest.model.outputs == "mesh")
     checks = _integrity(files, manifest, model)
-    chosen = choose_pictures(options.images, manifest, report)
-    candidates, notes = _candidates(options.plan, files, manifest)
-    rows, failures, remarks = _measured(manifest, model, candidates, sizes, chosen, limits, report)
+    chosen = session.pictures(options.images, manifest, options.limit)
+    candidates, notes = _candidates(files, manifest, checks)
+    reference = session.reference(model, manifest, chosen)
+    rows, failures, remarks = _measured(manifest, reference, candidates, sizes, limits, report)
     return Verdict(
         plan=str(options.plan),
         precision=manifest.precision,
@@ -107,7 +129,7 @@ def compare(options: CompareOptions, report: Reporter = SILENT) -> Verdict:
         checks=checks,
         rows=rows,
         failures=(*(Failure("integrity", check.text) for check in checks if not check.passed), *failures),
-        notes=(*notes, *chosen.notes, *remarks),
+        notes=(*notes, *chosen.notes, *calibration_note(chosen, options.images, manifest, options.plan), *remarks),
         version=__version__,
     )
 
@@ -135,14 +157,9 @@ def _files(plan: Path, manifest: Manifest) -> _Files:
     return files
 
 
-def _named(manifest: Manifest) -> str:
-    info = manifest.model
-    return info.source if info.revision is None else f"{info.source}@{info.revision}"
-
-
 def _integrity(files: _Files, manifest: Manifest, model: FaceModel) -> tuple[Check, ...]:
     expected = (
-        ("plan", files.plan, manifest.plan_sha256),
+        (PLAN, files.plan, manifest.plan_sha256),
         ("typed ONNX", files.typed, manifest.typed_sha256),
         ("float32 ONNX", files.onnx, manifest.onnx_sha256),
     )
@@ -152,14 +169,28 @@ def _integrity(files: _Files, manifest: Manifest, model: FaceModel) -> tuple[Che
         else Check(name, False, f"{path} was changed after the build: it is not the {name} of the manifest any more")
         for name, path, digest in expected
     ]
+    checks += _precision(files, manifest)
     same = model.checkpoint_sha256 == manifest.model.checkpoint_sha256
     text = "has the checkpoint" if same else "has another checkpoint than the one"
     checks.append(Check("checkpoint", same, f"{model.source} {text} that was exported"))
     return tuple(checks)
 
 
-def _candidates(plan: Path, files: _Files, manifest: Manifest) -> tuple[list[Candidate], list[str]]:
-    from face3d_trt.parity.engine import engine_candidate
+def _precision(files: _Files, manifest: Manifest) -> list[Check]:
+    """The limits follow from the manifest's precision, so it has to be the one that the typed graph was made in."""
+    from face3d_trt.graph.precision import record_path
+
+    path = record_path(files.typed)
+    if not path.is_file():
+        return []
+    made = TypedRecord.read(path).precision
+    if made == manifest.precision:
+        return [Check("precision", True, f"{files.typed} was made in {made}")]
+    text = f"the manifest says {manifest.precision}, and {files.typed} was made in {made}"
+    return [Check("precision", False, text)]
+
+
+def _candidates(files: _Files, manifest: Manifest, checks: Sequence[Check]) -> tuple[list[Candidate], list[str]]:
     from face3d_trt.parity.runners import Candidate, float32_runner, typed_runner
 
     typed = f"the typed {manifest.precision} ONNX"
@@ -168,7 +199,7 @@ def _candidates(plan: Path, files: _Files, manifest: Manifest) -> tuple[list[Can
         Candidate(exact.name, "ONNX Runtime, float32 ONNX", "fp32", lambda profile: exact),
         Candidate(rounded.name, f"ONNX Runtime, {typed}", manifest.precision, lambda profile: rounded),
     ]
-    engine = engine_candidate(plan, manifest)
+    engine = _engine(files.plan, manifest, checks)
     if isinstance(engine, str):
         return candidates, [
             f"the plan itself was not run here ({engine}): the verdict is about {typed} it was built from"
@@ -176,30 +207,36 @@ def _candidates(plan: Path, files: _Files, manifest: Manifest) -> tuple[list[Can
     return [*candidates, engine], []
 
 
+def _engine(plan: Path, manifest: Manifest, checks: Sequence[Check]) -> Candidate | str:
+    """The plan, or why it is not run. TensorRT trusts what it deserialises, so other bytes than those built are not."""
+    if not all(check.passed for check in checks if check.name == PLAN):
+        return "its bytes are not those that the manifest speaks of, and such a file is not loaded"
+    from face3d_trt.parity.engine import engine_candidate
+
+    return engine_candidate(plan, manifest)
+
+
 def _measured(
     manifest: Manifest,
-    model: FaceModel,
+    reference: Reference,
     candidates: Sequence[Candidate],
     sizes: Sequence[Batch],
-    chosen: Chosen,
     limits: Limits,
     report: Reporter,
 ) -> tuple[tuple[Row, ...], list[Failure], list[str]]:
-    from face3d_trt.model.reference import reference_module
-    from face3d_trt.parity.gate import broken_failures, judge, reference_failures
+    from face3d_trt.parity.gate import broken_failures, judge, reference_failures, unrun_failures
     from face3d_trt.parity.measure import measure
-    from face3d_trt.parity.runners import TorchRunner
+    from face3d_trt.parity.memory import HostMemory, free_memory
 
     info = manifest.model
-    names = [output.name for output in manifest.outputs]
-    reference = TorchRunner(reference_module(model, info.outputs, info.input), names, info.input)
-    measured, broken, diseased = measure(reference, candidates, sizes, chosen.pictures, report)
+    memory = HostMemory(free_memory(), info.width, sum(candidate.on_host for candidate in candidates))
+    found = measure(reference, candidates, sizes, memory, report)
     titles = {candidate.name: candidate.title for candidate in candidates}
     # seeded weights amplify rounding: INT8 was off by half of the variation between pictures, however it was calibrated
     ungated: frozenset[Precision] = frozenset({"int8"}) if info.weights == "seeded" else frozenset()
     precisions = {candidate.name: candidate.precision for candidate in candidates}
-    rows, failures = judge(measured, precisions, titles, limits, ungated)
-    notes = []
+    rows, failures = judge(found.measured, precisions, titles, limits, ungated)
+    notes = [_too_large(batch, memory) for batch in found.left_out]
     if manifest.precision in ungated:
         notes.append(
             "the model has seeded weights (a stand-in that has learned nothing): they make INT8 figures meaningless, "
@@ -210,5 +247,19 @@ def _measured(
         notes.append(
             f"pictures do not differ in {', '.join(still)}: errors there are measured against the values' size"
         )
-    failures = [*reference_failures(diseased), *broken_failures(broken, titles), *failures]
+    failures = [
+        *reference_failures(found.diseased),
+        *broken_failures(found.broken, titles),
+        *unrun_failures(found, titles),
+        *failures,
+    ]
     return tuple(rows), failures, notes
+
+
+def _too_large(batch: Batch, memory: HostMemory) -> str:
+    from face3d_trt.engine.sizes import format_size
+
+    return (
+        f"ONNX Runtime was not given batch {batch.label}: it would take about {format_size(memory.needed(batch))} of "
+        f"memory, and {format_size(memory.free or 0)} are free here"
+    )

@@ -18,25 +18,16 @@ if TYPE_CHECKING:
 def engine_candidate(plan: Path, manifest: Manifest) -> Candidate | str:
     """The plan as a candidate, or the plain reason why it is not run here.
 
-    A plan runs with the TensorRT of the version that built it. TensorRT-RTX compiles a plan's kernels for the GPU first
-    and is not run by this comparison.
-
     Raises:
         PlanError: TensorRT cannot read the plan although it should.
     """
-    gpus = visible_gpus()
-    if not gpus:
+    if not visible_gpus():
         return "this machine has no GPU"
-    if manifest.flavour != "tensorrt":
-        return "it is a plan of TensorRT-RTX"
     try:
         flavour = find_flavour()
     except MissingError as error:
         return error.problem
-    built = f"it was built with TensorRT {manifest.flavour_version}"
-    if (flavour.name, flavour.version) != (manifest.flavour, manifest.flavour_version):
-        return f"{built}, and this machine has {flavour}"
-    if manifest.gpu is not None and manifest.gpu.compute_capability != gpus[0].compute_capability:
-        here = f"{gpus[0].name} ({gpus[0].compute_capability})"
-        return f"{built} for {manifest.gpu.name} ({manifest.gpu.compute_capability}), and this machine has {here}"
-    return Candidate("tensorrt", f"{flavour}, the plan", manifest.precision, flavour.runners(plan.read_bytes()))
+    if reason := flavour.can_run(manifest):
+        return reason
+    runners = flavour.runners(plan.read_bytes())
+    return Candidate("tensorrt", f"{flavour}, the plan", manifest.precision, runners, on_host=False)

@@ -11,7 +11,8 @@ from face3d_trt.parity.verdict import Failure, Row
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from face3d_trt.parity.measure import Broken, Key, Measured
+    from face3d_trt.parity.measure import Broken, Measured, Measurement
+    from face3d_trt.parity.truth import Key
     from face3d_trt.records import Precision
 
 OF_WHAT = {
@@ -60,6 +61,20 @@ def broken_failures(broken: Sequence[Broken], titles: Mapping[str, str]) -> list
             batch=entry.batch.size,
         )
         for entry in broken
+    ]
+
+
+def unrun_failures(found: Measurement, titles: Mapping[str, str]) -> list[Failure]:
+    """A failure for each candidate that no batch was left for: nothing is known of it."""
+    seen = {entry.candidate for entry in found.measured} | {entry.candidate for entry in found.broken}
+    return [
+        Failure(
+            kind="error",
+            text=f"{title} was not compared at all: every batch is too large for this machine's memory",
+            candidate=name,
+        )
+        for name, title in titles.items()
+        if name not in seen
     ]
 
 

@@ -1,53 +1,23 @@
-"""Run the reference on every picture and the candidates over every batch, and sum up the errors."""
+"""Run the candidates over every batch, hold their rows against the truth, and sum up the errors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 from polygraphy.comparator import Comparator
 from polygraphy.exception import PolygraphyException
 
-from face3d_trt.names import INPUT
-from face3d_trt.parity.batches import Batch, resize
-from face3d_trt.parity.metrics import ROWS_AT_ONCE, ErrorSums, Figures, Scale, parts, scale
+from face3d_trt.parity.metrics import ErrorSums, Figures, Scale, parts
 from face3d_trt.parity.runners import Candidate, CandidateError, quiet
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from polygraphy.backend.base import BaseRunner
-
-Array = npt.NDArray[Any]
-Key = tuple[str, str | None]  # output, coefficient group (None: the whole output)
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """What is fed.
-
-    Attributes:
-        crops: (N, 224, 224, 3) uint8 RGB, aligned.
-        names: What to call each.
-        layout: Of the graph's input.
-    """
-
-    crops: npt.NDArray[np.uint8]
-    names: tuple[str, ...]
-    layout: Literal["float32", "uint8"]
-
-    def at(self, height: int, width: int) -> npt.NDArray[np.uint8]:
-        """All of them at another size: (N, height, width, 3) uint8, a quarter of the bytes of what is fed."""
-        return resize(self.crops, height, width)
-
-    def feed(self, crops: npt.NDArray[np.uint8]) -> dict[str, Array]:
-        """One batch."""
-        from face3d_trt.faces.tensor import to_input
-
-        return {INPUT: to_input(crops, self.layout)}
+    from face3d_trt.parity.batches import Batch
+    from face3d_trt.parity.memory import HostMemory
+    from face3d_trt.parity.truth import Array, Key, Pictures, Reference, Truth
 
 
 @dataclass(frozen=True)
@@ -72,66 +42,60 @@ class Broken:
     problem: str
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """All that was found.
+
+    Attributes:
+        measured: The figures.
+        broken: What could not be compared.
+        diseased: How many values of the reference are not finite, where any are not.
+        left_out: Batches that ONNX Runtime was not given, for want of memory.
+    """
+
+    measured: tuple[Measured, ...]
+    broken: tuple[Broken, ...]
+    diseased: dict[Key, int]
+    left_out: tuple[Batch, ...]
+
+
 def measure(
-    reference: BaseRunner,
+    reference: Reference,
     candidates: Sequence[Candidate],
     sizes: Sequence[Batch],
-    pictures: Pictures,
+    memory: HostMemory | None = None,
     report: Reporter = SILENT,
-) -> tuple[list[Measured], list[Broken], dict[Key, int]]:
+) -> Measurement:
     """Compare every candidate with the reference, row by row, at every batch size.
 
     Args:
-        reference: Gives float32 outputs by name.
+        reference: The truth and its pictures.
         candidates: What is measured.
         sizes: Batch sizes and image sizes.
-        pictures: At least two, so that they can differ.
+        memory: What candidates that run on the CPU may take; None: no limit.
         report: Told which batch runs.
-
-    Returns:
-        The figures; what could not be compared; how many values of the reference are not finite, where any are not.
     """
     measured: list[Measured] = []
     broken: list[Broken] = []
     diseased: dict[Key, int] = {}
-    truths: dict[tuple[int, int], _Truth] = {}
+    left_out: list[Batch] = []
     for batch in sizes:
-        sides = (batch.height, batch.width)
-        if sides not in truths:
-            report.stage(f"reference  float32 PyTorch, {len(pictures.names)} pictures at {sides[0]}x{sides[1]}")
-            truths[sides] = _truth(reference, pictures, *sides)
-            diseased |= truths[sides].diseased
+        able = [each for each in candidates if not each.on_host or memory is None or memory.fits(batch)]
+        if len(able) < len(candidates):
+            left_out.append(batch)
+        if not able:
+            continue
+        truth = reference.at(batch.height, batch.width)
+        diseased |= truth.diseased
         report.stage(f"compare    batch {batch.label}")
-        rows, faults = _all_that_run(candidates, batch, pictures, truths[sides])
+        rows, faults = _all_that_run(able, batch, reference.pictures, truth)
         measured += rows
         broken += faults
-    return measured, broken, diseased
-
-
-@dataclass(frozen=True)
-class _Truth:
-    """What is right for every picture at one image size; a picture's result does not depend on the batch it is in."""
-
-    crops: npt.NDArray[np.uint8]
-    outputs: dict[str, Array]
-    scales: dict[Key, Scale]
-    diseased: dict[Key, int]
-
-
-def _truth(reference: BaseRunner, pictures: Pictures, height: int, width: int) -> _Truth:
-    crops = pictures.at(height, width)
-    feeds = (pictures.feed(crops[start : start + ROWS_AT_ONCE]) for start in range(0, len(crops), ROWS_AT_ONCE))
-    with quiet():
-        runs = [dict(run[0][1][0].items()) for run in Comparator.run([reference], data_loader=feeds, streaming=True)]
-    outputs = {name: np.concatenate([run[name] for run in runs]) for name in runs[0]}
-    keyed = {(name, group): rows[:, columns] for name, rows in outputs.items() for group, columns in parts(name)}
-    bad = {key: int((~np.isfinite(rows)).sum()) for key, rows in keyed.items()}
-    scales = {key: scale(rows) for key, rows in keyed.items()}
-    return _Truth(crops, outputs, scales, {key: count for key, count in bad.items() if count})
+    return Measurement(tuple(measured), tuple(broken), diseased, tuple(left_out))
 
 
 def _all_that_run(
-    candidates: Sequence[Candidate], batch: Batch, pictures: Pictures, truth: _Truth
+    candidates: Sequence[Candidate], batch: Batch, pictures: Pictures, truth: Truth
 ) -> tuple[list[Measured], list[Broken]]:
     """One batch size; a candidate that cannot run it is left out, and the others run."""
     if not candidates:
@@ -150,7 +114,7 @@ def _all_that_run(
 
 
 def _one_batch(
-    candidates: Sequence[Candidate], batch: Batch, pictures: Pictures, truth: _Truth
+    candidates: Sequence[Candidate], batch: Batch, pictures: Pictures, truth: Truth
 ) -> tuple[list[Measured], list[Broken]]:
     """All runs of one batch size.
 

@@ -1,21 +1,21 @@
-"""Which pictures are compared on: the user's, else the calibration folder's, else the package's own."""
+"""Which pictures are compared on: the user's, else the package's own, which no calibration has seen."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from face3d_trt.errors import Face3DError
-from face3d_trt.parity.measure import Pictures
+from face3d_trt.parity.places import find_directory
+from face3d_trt.parity.truth import Pictures
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
-    from face3d_trt.records import Manifest
+    from pathlib import Path
 
-PICTURES = 32  # more cost minutes on two cores at full width and change no figure by much
+    from face3d_trt.records import Manifest, ModelInfo
+
 ENOUGH = 8  # pictures that say how much pictures differ
 
 
@@ -26,54 +26,73 @@ class Chosen:
     Attributes:
         pictures: What is fed.
         origin: Where from, for people.
+        fingerprint: Of the crops that the user's pictures gave; None for the package's own.
         skipped: `name: reason` of pictures that could not be used.
         notes: What else the reader should know.
     """
 
     pictures: Pictures
     origin: str
+    fingerprint: str | None
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def choose_pictures(images: Path | None, manifest: Manifest, report: Reporter = SILENT) -> Chosen:
+def choose_pictures(images: Path | None, info: ModelInfo, limit: int, report: Reporter = SILENT) -> Chosen:
     """Collect, align, and fill up.
 
     Args:
-        images: What the user named: a photo, an aligned crop, or a folder of them.
-        manifest: Of the plan: names the calibration folder, the template and the input's layout.
+        images: What the user named: a photo, an aligned crop, or a folder of them; None: the package's sample faces,
+            which calibrated nothing.
+        info: Of the model: the alignment template and the input's layout.
+        limit: The most pictures that are taken of a folder, the first by name.
         report: Progress of detection.
 
     Raises:
         FaceError: Nothing usable in `images`.
         CalibrationError: Likewise.
         ImageError: The one picture cannot be read.
+        UsageError: The limit is below 1.
     """
     from face3d_trt.faces.collect import collect_faces
 
-    template = np.array(manifest.model.template, dtype=np.float64)
-    notes: list[str] = []
-    source = images
-    folder = None if manifest.calibration is None else Path(manifest.calibration.folder)
-    if source is None and folder is not None and folder.exists():
-        source = folder
-    if source is None:
-        return _filled([], [], "", (), notes, manifest.model.input)
-    try:
-        faces = collect_faces(source, template, report=report, limit=PICTURES)
-    except Face3DError as error:
-        if images is not None:
-            raise
-        notes.append(f"the calibration folder {source} was not used: {error.problem}")
-        return _filled([], [], "", (), notes, manifest.model.input)
+    if images is None:
+        return _filled([], [], "", None, (), [], info.input)
+    faces = collect_faces(images, np.array(info.template, dtype=np.float64), report=report, limit=limit)
     skipped = tuple(f"{entry.name}: {entry.reason}" for entry in faces.skipped)
-    return _filled(list(faces.crops), list(faces.names), str(source), skipped, notes, manifest.model.input)
+    notes = _of_how_many(images, len(faces.names), len(skipped))
+    return _filled(list(faces.crops), list(faces.names), str(images), faces.fingerprint, skipped, notes, info.input)
+
+
+def _of_how_many(images: Path, used: int, skipped: int) -> list[str]:
+    if not images.is_dir():
+        return []
+    from face3d_trt.faces.images import image_files
+
+    total = len(image_files(images)[0])
+    if used + skipped >= total:
+        return []
+    return [f"{used} of {total} pictures in {images} were used, the first by name; --limit {total} takes all"]
+
+
+def calibration_note(chosen: Chosen, images: Path | None, manifest: Manifest, plan: Path) -> tuple[str, ...]:
+    """What has to be said where a plan is judged on the pictures that calibrated it."""
+    calibration = manifest.calibration
+    if calibration is None or images is None:
+        return ()
+    folder = find_directory(calibration.folder, plan)
+    same_folder = folder is not None and images.resolve() == folder.resolve()
+    if not same_folder and chosen.fingerprint != calibration.fingerprint:
+        return ()
+    note = f"{manifest.precision} was calibrated on these very pictures, and others may come out worse"
+    return (f"{note}; without --images the package's sample faces are used",)
 
 
 def _filled(
     crops: list[np.ndarray],
     names: list[str],
     origin: str,
+    fingerprint: str | None,
     skipped: tuple[str, ...],
     notes: list[str],
     layout: Literal["float32", "uint8"],
@@ -92,4 +111,5 @@ def _filled(
         crops = [*crops, *samples]
         names = [*names, *(f"sample {index + 1}" for index in range(len(samples)))]
         origin = f"{origin} and the package's samples" if origin else "the package's samples"
-    return Chosen(Pictures(np.stack(crops), tuple(names), layout), origin, skipped, tuple(notes))
+    pictures = Pictures(np.stack(crops), tuple(names), layout)
+    return Chosen(pictures, origin, fingerprint, skipped, tuple(notes))

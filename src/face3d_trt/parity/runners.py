@@ -39,12 +39,14 @@ class Candidate:
         title: The same for people.
         precision: Whose limits it must keep.
         runner: From the index of an optimization profile to the Polygraphy runner; ONNX Runtime has the same for all.
+        on_host: Whether it takes the machine's memory, and not a GPU's.
     """
 
     name: str
     title: str
     precision: Precision
     runner: Callable[[int], BaseRunner]
+    on_host: bool = True
 
 
 class CandidateError(Face3DError):
@@ -117,7 +119,10 @@ class GraphRunner(OnnxrtRunner):  # type: ignore[misc]  # polygraphy has no type
 
 def float32_runner(onnx_path: Path) -> GraphRunner:
     """The exported graph, with ONNX Runtime's own optimizations: they keep float32."""
-    return GraphRunner(_session(str(onnx_path), onnx_path, "ORT_ENABLE_ALL"), name="onnxruntime-fp32")
+    from face3d_trt.graph.info import read_graph
+
+    model = read_graph(onnx_path).SerializeToString()
+    return GraphRunner(_session(model, onnx_path, "ORT_ENABLE_ALL"), name="onnxruntime-fp32")
 
 
 def typed_runner(onnx_path: Path) -> GraphRunner:
@@ -135,7 +140,7 @@ def typed_runner(onnx_path: Path) -> GraphRunner:
     return GraphRunner(_session(model, onnx_path, "ORT_DISABLE_ALL"), name="onnxruntime-typed")
 
 
-def _session(model: str | bytes, path: Path, optimization: str) -> Any:
+def _session(model: bytes, path: Path, optimization: str) -> Any:
     import onnxruntime
     from polygraphy.backend.onnxrt import SessionFromOnnx
 

@@ -114,8 +114,8 @@ class Check:
     """Whether a file is still the one that the manifest speaks of.
 
     Attributes:
-        name: `plan`, `typed ONNX`, `float32 ONNX` or `checkpoint`.
-        passed: Whether its SHA-256 is the manifest's.
+        name: `plan`, `typed ONNX`, `float32 ONNX`, `checkpoint` or `precision`.
+        passed: Whether its SHA-256, or its precision, is the manifest's.
         text: The sentence about it.
     """
 

@@ -1,0 +1,35 @@
+"""Folders that a manifest names, as they were called where `export` and `build` ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from face3d_trt.errors import ModelError
+from face3d_trt.records import Manifest, manifest_path
+
+
+def find_directory(named: str, plan: Path) -> Path | None:
+    """The directory `named`: seen from here, else from the plan's folder or one above it; None where none is there."""
+    asked = Path(named).expanduser()
+    folder = plan.resolve().parent
+    places = [asked, *(place / asked for place in (folder, *folder.parents))]
+    return next((place for place in places if place.is_dir()), None)
+
+
+def exported_model(manifest: Manifest, plan: Path) -> str:
+    """The model that was exported: a directory that is found from here, or a ModelScope id with its revision.
+
+    Raises:
+        ModelError: It was a directory, which is not found any more.
+    """
+    info = manifest.model
+    if info.revision is not None:
+        return f"{info.source}@{info.revision}"
+    directory = find_directory(info.source, plan)
+    if directory is None:
+        raise ModelError(
+            f"the model directory {info.source} of {manifest_path(plan)} is not here, nor beside or above the plan",
+            allowed="the directory that was exported, wherever it is now",
+            run=f"face3d-trt compare --plan {plan} --model DIRECTORY",
+        )
+    return str(directory)
