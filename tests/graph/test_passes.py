@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from face3d_trt.errors import BuildError
 from face3d_trt.faces.tensor import to_input
 from face3d_trt.graph.counts import operations, tally
 from face3d_trt.graph.fp16 import to_fp16
-from face3d_trt.graph.int8 import METHODS, Method, to_int8
+from face3d_trt.graph.int8 import METHODS, Method, quantized_tensors, set_ranges, to_int8
 from face3d_trt.graph.macs import int8_share
 from face3d_trt.graph.modelopt import modelopt_room
 from face3d_trt.graph.opset import at_opset, opset_of
@@ -73,6 +74,22 @@ def test_residual_adds_take_a_quantized_branch() -> None:
     typed = to_int8(_network(), "input", crops(4), "entropy", high_precision="fp16")
     adds = [operation for operation in operations(typed.network) if operation.name.endswith("/Add")]
     assert [add.precision for add in adds] == ["int8", "int8"]
+
+
+@pytest.mark.parametrize("high_precision", ["fp16", "fp32"])
+def test_ranges_reach_both_ends_of_every_pair(high_precision: Literal["fp16", "fp32"]) -> None:
+    quantized = to_int8(_network(), "input", crops(2), "max", high_precision=high_precision).network
+    names = quantized_tensors(quantized)
+    assert {"input", "backbone.maxpool/MaxPool:0"} <= set(names)
+    set_ranges(quantized, {name: 127.0 * (index + 1) for index, name in enumerate(names)})
+    values = _constants(quantized)
+    sources = {node.output[0]: node.name for node in quantized.graph.node if node.op_type == "QuantizeLinear"}
+    for node in quantized.graph.node:
+        name = (sources.get(node.input[0], "") or node.name).removesuffix("_QuantizeLinear")
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear") and name in names:
+            assert values[node.input[1]] == names.index(name) + 1
+    with pytest.raises(KeyError):
+        set_ranges(quantized, {"input": 1.0})
 
 
 def test_the_default_method_keeps_the_graph_and_loses_less_than_the_largest_values_do() -> None:

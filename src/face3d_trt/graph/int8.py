@@ -17,7 +17,7 @@ from face3d_trt.records import KeptNode
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 Method = Literal["output", "entropy", "max"]
 METHODS: tuple[Method, ...] = ("output", "entropy", "max")
@@ -145,25 +145,39 @@ def _insert(
 
 def quantized_tensors(network: ModelProto) -> list[str]:
     """The activations that a Q/DQ pair stands on, in the order of the graph."""
-    stored = {tensor.name for tensor in network.graph.initializer}
-    quantizers = (node for node in network.graph.node if node.op_type == "QuantizeLinear")
-    return list(dict.fromkeys(node.input[0] for node in quantizers if node.input[0] not in stored))
+    return list(dict.fromkeys(_tensor_of(node) for node in _quantizers(network)))
 
 
 def set_ranges(network: ModelProto, ranges: dict[str, float]) -> None:
-    """Write the scale of each activation, whose initializer ModelOpt names `<tensor>_scale`, in the type it has.
+    """Write the scale of each quantized activation, in the type that it has.
 
     Args:
-        network: With Q/DQ pairs; it is changed. A tensor of `ranges` that is not quantized there is passed over.
-        ranges: The absolute value that becomes 127.
+        network: With Q/DQ pairs of ModelOpt; it is changed.
+        ranges: The absolute value that becomes 127, by the name in the float32 network; others may be among them.
+
+    Raises:
+        KeyError: A quantized activation has no range.
     """
     from onnx import numpy_helper
 
-    scales = {f"{name}_scale": widest / 127 for name, widest in ranges.items()}
-    for tensor in network.graph.initializer:
-        if tensor.name in scales:
-            value = numpy_helper.to_array(tensor)
-            tensor.CopyFrom(numpy_helper.from_array(np.full_like(value, scales[tensor.name]), tensor.name))
+    stored = {tensor.name: tensor for tensor in network.graph.initializer}
+    pairs = {node.input[0]: node for node in network.graph.node if node.op_type == "DequantizeLinear"}
+    for node in _quantizers(network):
+        scale = ranges[_tensor_of(node)] / 127
+        for name in {node.input[1], pairs[node.output[0]].input[1]}:  # with fp16 they are two
+            value = numpy_helper.to_array(stored[name])
+            stored[name].CopyFrom(numpy_helper.from_array(np.full_like(value, scale), name))
+
+
+def _quantizers(network: ModelProto) -> list[NodeProto]:
+    """The QuantizeLinear nodes of activations."""
+    stored = {tensor.name for tensor in network.graph.initializer}
+    return [node for node in network.graph.node if node.op_type == "QuantizeLinear" and node.input[0] not in stored]
+
+
+def _tensor_of(quantizer: NodeProto) -> str:
+    """What it quantizes. Its name tells: its input may be a cast to fp16 that ModelOpt has put between."""
+    return quantizer.name.removesuffix("_QuantizeLinear")
 
 
 def _in_order(crops: np.ndarray) -> np.ndarray:
