@@ -177,7 +177,7 @@ def _quantizers(network: ModelProto) -> list[NodeProto]:
 
 def _tensor_of(quantizer: NodeProto) -> str:
     """What it quantizes. Its name tells: its input may be a cast to fp16 that ModelOpt has put between."""
-    return quantizer.name.removesuffix("_QuantizeLinear")
+    return str(quantizer.name).removesuffix("_QuantizeLinear")
 
 
 def _in_order(crops: np.ndarray) -> np.ndarray:
