@@ -58,6 +58,8 @@ def test_an_interrupted_run_goes_on_with_the_pictures_it_would_have_seen(model, 
         def stage(self, text):
             pass
 
+        warn = stage
+
         def progress(self, text, done, total):
             self.calls += 1
             if self.calls == self.step:

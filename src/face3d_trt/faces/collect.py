@@ -190,7 +190,7 @@ def _pictures(folder: Path, report: Reporter) -> tuple[str, ...]:
         raise CalibrationError(
             f"{folder} holds no pictures" + (f", only {listed}" if names else ""),
             allowed=f"files that end in {', '.join(EXTENSIONS)}, in the folder or its subfolders",
-            run=f"ls {folder}",
+            run="face3d-trt calib PHOTOS NEW_FOLDER    # makes aligned faces from a folder of photos",
         )
     if names:
         report.stage(f"ignored in {folder}, not ending in {', '.join(EXTENSIONS)}: {listed}")
