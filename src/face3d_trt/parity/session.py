@@ -46,7 +46,7 @@ class Session:
         return self._chosen[key]
 
     def reference(self, model: FaceModel, manifest: Manifest, chosen: Chosen) -> Reference:
-        """Float32 PyTorch over the pictures. `model` and `chosen` are of this session."""
+        """Float32 PyTorch over the pictures. `model` and `chosen` come from this object."""
         info = manifest.model
         key = (id(model), id(chosen), info.outputs, info.input)
         if key not in self._references:
