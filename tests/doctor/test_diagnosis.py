@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from packaging.requirements import Requirement
 
-from face3d_trt.doctor.diagnosis import MAIN_JOB, diagnose, rtx_runs_on
+from face3d_trt.doctor.diagnosis import MAIN_JOB, diagnose
 from face3d_trt.doctor.gpus import GpuFacts
 from face3d_trt.doctor.machine import Machine, TensorRTFacts
 from face3d_trt.doctor.needs import EXTRAS
 from face3d_trt.doctor.show import as_json
+from face3d_trt.engine.flavour import rtx_runs_on
 from face3d_trt.optional import install_command
 
 if sys.version_info >= (3, 11):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from face3d_trt.doctor.machine import Machine, TensorRTFacts, release
 from face3d_trt.doctor.needs import EXTRAS, ONNX, ONNXRUNTIMES, OPENCVS, TENSORRT, TENSORRT_RTX, Need
+from face3d_trt.engine.flavour import precision_by_flags, rtx_runs_on
 from face3d_trt.engine.sizes import format_size
 from face3d_trt.optional import install_command
 
@@ -59,16 +60,6 @@ def not_needed(extra: str, machine: Machine) -> bool:
     return extra in (("cpu", "rtx") if machine.gpus else ("gpu",))
 
 
-def rtx_runs_on(compute_capability: str) -> bool:
-    """TensorRT-RTX runs engines on Turing, Ampere, Ada and consumer Blackwell; it refuses Volta, Hopper and 10.x."""
-    return compute_capability == "7.5" or compute_capability.partition(".")[0] in ("8", "12")
-
-
-def has_precision_flags(flavour: TensorRTFacts) -> bool:
-    """TensorRT before 9 takes a float32 graph and flags; `engine/flavour.py` says what that means for a build."""
-    return flavour.module == "tensorrt" and () < release(flavour.version) < (9,)
-
-
 def builder(machine: Machine) -> TensorRTFacts | None:
     """The flavour that `build` uses: TensorRT where there is a GPU for it, else TensorRT-RTX."""
     by_module = {flavour.module: flavour for flavour in machine.tensorrt if flavour.where}
@@ -86,7 +77,7 @@ def _tasks(machine: Machine) -> tuple[Task, ...]:
     faces = "; aligned crops only, photos need the detector" if photos else ""
     runner = _run_engines(machine)
     engines = "" if runner.can else "the typed graph runs in ONNX Runtime, the engine is not run here"
-    by_flags = flavour is not None and has_precision_flags(flavour)
+    by_flags = flavour is not None and precision_by_flags(flavour.module, release(flavour.version))
     half = () if by_flags else ("quantize", "cpu")  # FP16 by a flag takes the float32 graph as it is
     half_more = no_flavour + ((("export", ONNX),) if by_flags and not ONNX.met(machine) else ())
     return (

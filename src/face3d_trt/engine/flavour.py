@@ -314,6 +314,21 @@ def _import(name: str, reasons: list[str]) -> Any:
         return None
 
 
+def rtx_runs_on(compute_capability: str) -> bool:
+    """TensorRT-RTX runs engines on Turing, Ampere, Ada and consumer Blackwell; it refuses Volta, Hopper and 10.x."""
+    return compute_capability == "7.5" or compute_capability.partition(".")[0] in ("8", "12")
+
+
+def precision_by_flags(name: str, version: tuple[int, ...]) -> bool:
+    """Whether flags decide the precision, told without importing the package: TensorRT before 9 has no typed networks.
+
+    Args:
+        name: "tensorrt" or "tensorrt_rtx".
+        version: As numbers, (8, 6, 0); empty if it is unknown.
+    """
+    return name == "tensorrt" and () < version < (9,)
+
+
 def _tensorrt(trt: Any, gpu: Gpu) -> Flavour:
     typed = hasattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
     return Flavour(
