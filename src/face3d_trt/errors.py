@@ -8,9 +8,11 @@ Face3DError
 │   ├── GraphError          an ONNX file that is not one of ours, or that lost a dynamic dimension
 │   ├── ProfileError        a malformed, inverted or unreachable optimization profile
 │   ├── CalibrationError    a calibration set that is empty or unreadable
+│   ├── InputError          an array that an engine does not take: dtype, shape, range, NaN
 │   └── PlanError           a plan file or manifest that is damaged or belongs to something else
 ├── MissingError            exit 3: this machine lacks a package, a model, a GPU, space or a permission
 │   └── StorageError        the disk is full or the folder cannot be written
+├── EngineError             exit 1: an engine that is closed, belongs to another process, or failed while it ran
 └── BuildError              exit 1: TensorRT, or a precision pass, refused the graph
 
 A comparison that fails its limits is no error: it is a Verdict, and the command's exit code is 1.
@@ -77,6 +79,10 @@ class CalibrationError(UsageError):
     """A calibration set that is empty or unreadable."""
 
 
+class InputError(UsageError):
+    """An array that an engine does not take: dtype, shape, range, NaN."""
+
+
 class PlanError(UsageError):
     """A plan file or manifest that is damaged or belongs to something else."""
 
@@ -89,6 +95,10 @@ class MissingError(Face3DError):
 
 class StorageError(MissingError):
     """The disk is full or the folder cannot be written."""
+
+
+class EngineError(Face3DError):
+    """An engine that is closed, belongs to another process, or failed while it ran."""
 
 
 class BuildError(Face3DError):

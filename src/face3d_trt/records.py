@@ -107,6 +107,9 @@ class TypedRecord(Record):
     kept: tuple[KeptNode, ...]
     tools: dict[str, str]  # package -> version
     seconds: float
+    model: ModelInfo | None = None  # of the float32 ONNX, so that a machine without onnx can build from this graph
+    strongly_typed: bool = True  # False: a float32 graph, for a TensorRT whose flags decide the precision
+    opset: int | None = None
 
 
 class ProfileRecord(Record):
@@ -133,6 +136,15 @@ class Gpu(Record):
     driver: str
 
 
+class LayerRecord(Record):
+    """One layer of the finished engine, as the engine inspector names it."""
+
+    name: str
+    kind: str  # TensorRT's layer type: "CaskConvolution", "PointWiseV2", "Reformat", ...
+    precision: Literal["int8", "fp16", "fp32", "other"]  # that it computes in
+    time_ms: float | None = None  # of one run at `Manifest.timed_at`; None: not timed
+
+
 class Manifest(Record):
     """What is known about a plan; stands in `<plan>.json` and is checked before deserialising."""
 
@@ -151,6 +163,11 @@ class Manifest(Record):
     convolutions: dict[str, int] = {}  # the convolutions among them, {"int8": 53}
     int8_macs: float = 0.0  # share of the multiply-adds that the typed graph has in int8, 0 to 1
     inspected: dict[str, int] | None = None  # layers of the finished engine that have weights; None: nothing ran it
+    engine_layers: tuple[LayerRecord, ...] = ()  # of the finished engine, in order; (): nothing could load it
+    timed_at: tuple[int, ...] | None = None  # input shape at which `engine_layers` were timed
+    optimization_level: int | None = None  # None: TensorRT's default
+    hardware_compat: bool = False  # runs on every GPU of Ampere and newer
+    version_compat: bool = False  # runs with later TensorRTs of the same major version
     workspace_bytes: int | None
     onnx: str  # float32 ONNX, file name in the same folder or a path relative to it
     onnx_sha256: str
@@ -158,6 +175,7 @@ class Manifest(Record):
     typed_sha256: str
     calibration: Calibration | None
     plan_sha256: str
+    plan_bytes: int | None = None
     fingerprint: str  # of everything that went into the plan
     model: ModelInfo
     command: str
