@@ -40,8 +40,8 @@ class CompareOptions:
             the plan's folder upwards.
         limits: A file like `limits.json`; None: the package's.
         limit: The most pictures that are taken of a folder, the first by name.
-        reference: A file of `compare --save-reference`, in the place of PyTorch, model and images. The plan's ONNX files
-            may then be missing, and the packages onnx and onnxruntime too.
+        reference: A file of `compare --save-reference`, in the place of PyTorch, model and images. The ONNX files may
+            then be missing, and the packages onnx and onnxruntime too.
     """
 
     plan: Path

@@ -91,8 +91,8 @@ def _fits(file: ReferenceFile, manifest: Manifest, plan: Path) -> None:
     ours, theirs = file.record.model, manifest.model
     if ours.checkpoint_sha256 != theirs.checkpoint_sha256:
         raise UsageError(
-            f"{file.path} is of another model than {plan}: of {ours.source}, checkpoint "
-            f"{ours.checkpoint_sha256[:12]}…, and the plan of {theirs.source}, checkpoint {theirs.checkpoint_sha256[:12]}…",
+            f"{file.path} is of another model than {plan}: of {ours.source} (checkpoint "
+            f"{ours.checkpoint_sha256[:12]}…), and the plan of {theirs.source} ({theirs.checkpoint_sha256[:12]}…)",
             allowed="a reference of the model that was exported",
             run=_save(file, manifest, ()),
         )
