@@ -41,6 +41,10 @@ def command(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Write everything that was measured to this file."),
     ] = None,
+    junit: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Write each check and each row as a test case to this JUnit XML file."),
+    ] = None,
     reference: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE.npz", help="What --save-reference wrote: no torch, model or photos are needed."),
@@ -61,6 +65,13 @@ def command(
         Optional[list[str]],  # noqa: UP045
         typer.Option(metavar="HxW", help="With --save-reference: an image size beside those of the plans; repeatable."),
     ] = None,
+    bases: Annotated[
+        bool,
+        typer.Option(
+            "--bases/--no-bases",
+            help="With --save-reference: put the morphable model, with its licence, into the file; mm and px need it.",
+        ),
+    ] = True,
 ) -> None:
     """Prove that plans and their graphs agree with float32 PyTorch; exit 1 where they do not."""
     from face3d_trt.cli.console import RichReporter
@@ -70,17 +81,24 @@ def command(
 
     report = RichReporter()
     if save_reference is not None:
-        _alone("--save-reference", "it compares nothing", json=json, limits=limits, reference=reference)
+        _alone("--save-reference", "it compares nothing", json=json, junit=junit, limits=limits, reference=reference)
         plans = plan or (find_plans(report=report) if model is None else ())
         sizes = tuple(parse_image_size(text) for text in size or ())
         asked: tuple[Any, Any] = (outputs and outputs.value, input and input.value)
-        _save(SaveOptions(save_reference, tuple(plans), images, model, limit, *asked, sizes), report)
+        _save(SaveOptions(save_reference, tuple(plans), images, model, limit, *asked, sizes, bases), report)
         return
-    _alone("compare", "it is for --save-reference", outputs=outputs, input=input, size=size or None)
+    _alone(
+        "compare",
+        "it is for --save-reference",
+        outputs=outputs,
+        input=input,
+        size=size or None,
+        no_bases=None if bases else True,
+    )
     if reference is not None:
         _alone("--reference", "the pictures and the model's outputs are in the file", limit=_other(limit))
     plans = plan or find_plans(report=report)
-    _compare([CompareOptions(path, images, model, limits, limit, reference) for path in plans], json, report)
+    _compare([CompareOptions(path, images, model, limits, limit, reference) for path in plans], json, junit, report)
 
 
 def _other(limit: int) -> int | None:
@@ -93,7 +111,8 @@ def _alone(what: str, reason: str, **options: object) -> None:
 
     for name, value in options.items():
         if value is not None:
-            raise UsageError(f"--{name} means nothing with {what}: {reason}", allowed=f"{what} without --{name}")
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} means nothing with {what}: {reason}", allowed=f"{what} without {option}")
 
 
 def _save(options: SaveOptions, report: Any) -> None:
@@ -111,15 +130,17 @@ def _save(options: SaveOptions, report: Any) -> None:
         typer.echo(f"note: {note}")
 
 
-def _compare(every: list[CompareOptions], json: Path | None, report: Any) -> None:
+def _compare(every: list[CompareOptions], json: Path | None, junit: Path | None, report: Any) -> None:
     from face3d_trt.cli.console import results
     from face3d_trt.files import check_output, write_text
     from face3d_trt.parity.compare import compare_each
+    from face3d_trt.parity.junit import to_junit
     from face3d_trt.parity.table import show, summary
     from face3d_trt.parity.verdict import to_json
 
-    if json is not None:
-        check_output(json)
+    for path in (json, junit):
+        if path is not None:
+            check_output(path)
     console = results()
     verdicts = []
     for verdict in compare_each(every, report):
@@ -131,5 +152,7 @@ def _compare(every: list[CompareOptions], json: Path | None, report: Any) -> Non
             console.print(summary(verdict), markup=False, highlight=False, soft_wrap=True)
     if json is not None:
         write_text(json, to_json(verdicts))
+    if junit is not None:
+        write_text(junit, to_junit(verdicts))
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)

@@ -61,12 +61,13 @@ class FaceModel:
     checkpoint_sha256: str
 
 
-def load_model(model: str | Path, *, morphable: bool = True) -> FaceModel:
+def load_model(model: str | Path, *, morphable: bool | None = True) -> FaceModel:
     """Load a model directory or ModelScope id.
 
     Args:
         model: See `resolve_model`.
-        morphable: Read the morphable model too; without it the .mat file of the BFM may be absent.
+        morphable: Read the morphable model too; without it the .mat file of the BFM may be absent. None: read it where
+            that file is there.
 
     Raises:
         ModelError: A file is missing, damaged, of another layout, or an array has another shape.
@@ -76,6 +77,8 @@ def load_model(model: str | Path, *, morphable: bool = True) -> FaceModel:
     directory = resolved.directory
     configuration = read_configuration(directory)
     state = read_network(directory / CHECKPOINT)
+    if morphable is None:
+        morphable = (directory / MORPHABLE).exists()
     return FaceModel(
         network=build_network(state, directory / CHECKPOINT),
         morphable=MorphableModel(read_morphable(directory / MORPHABLE)) if morphable else None,

@@ -14,11 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from face3d_trt.decode import CAMERA_Z, FOCAL_PX, SHAPE_COEFFICIENTS
 from face3d_trt.names import CROP, GROUPS
-
-FOCAL_PX = 1015.0  # training camera, for the 224 px crop
-CAMERA_Z = 10.0  # the camera looks down from z = 10, 1.0 = 100 mm
-SHAPE_COEFFICIENTS = GROUPS["expression"].stop  # identity and expression share one basis
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from face3d_trt.model.morphable import CAMERA_Z, MorphableModel, project, rotation
+from face3d_trt.decode import AMBIENT, BANDS, CAMERA_Z, SCALES
+from face3d_trt.model.morphable import MorphableModel, project, rotation
 from face3d_trt.names import CROP, GROUPS
 
-AMBIENT = 0.8  # added to the first harmonic of every channel: gamma is the difference from white ambient light
-BANDS = (math.pi, 2 * math.pi / math.sqrt(3), 2 * math.pi / math.sqrt(8))  # Lambertian reflection of each band
-SCALES = (1 / math.sqrt(4 * math.pi), math.sqrt(3) / math.sqrt(4 * math.pi), 3 * math.sqrt(5) / math.sqrt(12 * math.pi))
 SUBPIXELS = 2  # per pixel and axis
 DEPTH_STEPS = 1e4  # per unit of 100 mm
 NOTHING = torch.iinfo(torch.int64).max  # sort key of a subpixel without a surface

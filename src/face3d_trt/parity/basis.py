@@ -11,6 +11,7 @@ from face3d_trt.report import SILENT, Reporter
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from face3d_trt.decode import Decoder
     from face3d_trt.parity.compare import CompareOptions
     from face3d_trt.parity.reference_file import ReferenceFile
     from face3d_trt.parity.session import Session
@@ -31,6 +32,7 @@ class Basis:
         skipped: `name: reason` of pictures that could not be used.
         origin: Where the pictures come from, for people.
         notes: What else the reader should know of them.
+        decoder: The morphable model; None: there is none, and nothing can be said in mm.
     """
 
     truths: Truths
@@ -40,6 +42,7 @@ class Basis:
     skipped: tuple[str, ...]
     origin: str
     notes: tuple[str, ...]
+    decoder: Decoder | None
 
 
 class Bases:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from face3d_trt import __version__
 from face3d_trt.errors import PlanError
-from face3d_trt.optional import require
+from face3d_trt.optional import install_command, require
 from face3d_trt.parity.limits import Limits, load_limits
-from face3d_trt.parity.verdict import Failure, Row, Verdict
+from face3d_trt.parity.verdict import FaceRow, Failure, MeaningRow, Row, Verdict
 from face3d_trt.records import Manifest, manifest_path
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from face3d_trt.parity.basis import Bases
+    from face3d_trt.parity.basis import Bases, Basis
     from face3d_trt.parity.batches import Batch
+    from face3d_trt.parity.measure import Measurement
     from face3d_trt.parity.memory import HostMemory
     from face3d_trt.parity.runners import Candidate
-    from face3d_trt.parity.truth import Truths
     from face3d_trt.records import Precision
 
 ENGINES = Path("engines")
@@ -109,7 +109,7 @@ def _compare(options: CompareOptions, bases: Bases, report: Reporter) -> Verdict
     basis = bases.of(options, manifest)
     checks = (*check_files(files, manifest), basis.checkpoint)
     candidates, notes = candidates_of(files, manifest, checks)
-    rows, failures, remarks = _measured(manifest, basis.truths, candidates, sizes, limits, report)
+    found = _measured(manifest, basis, candidates, sizes, limits, report)
     return Verdict(
         plan=str(options.plan),
         precision=manifest.precision,
@@ -123,9 +123,12 @@ def _compare(options: CompareOptions, bases: Bases, report: Reporter) -> Verdict
         skipped=basis.skipped,
         origin=basis.origin,
         checks=checks,
-        rows=rows,
-        failures=(*(Failure("integrity", check.text) for check in checks if not check.passed), *failures),
-        notes=(*notes, *basis.notes, *remarks),
+        rows=found.rows,
+        meaning=found.meaning,
+        faces=found.faces,
+        head_mm=basis.decoder.head_mm if basis.decoder is not None else None,
+        failures=(*(Failure("integrity", check.text) for check in checks if not check.passed), *found.failures),
+        notes=(*notes, *basis.notes, *found.notes),
         version=__version__,
     )
 
@@ -147,47 +150,83 @@ def _grouped(sizes: Sequence[Batch]) -> tuple[str, ...]:
     return tuple(f"{', '.join(numbers)} {place}" for place, numbers in groups.items())
 
 
+@dataclass(frozen=True)
+class _Found:
+    """The part of a verdict that comes from running the candidates."""
+
+    rows: tuple[Row, ...]
+    meaning: tuple[MeaningRow, ...]
+    faces: tuple[FaceRow, ...]
+    failures: tuple[Failure, ...]
+    notes: tuple[str, ...]
+
+
 def _measured(
     manifest: Manifest,
-    reference: Truths,
+    basis: Basis,
     candidates: Sequence[Candidate],
     sizes: Sequence[Batch],
     limits: Limits,
     report: Reporter,
-) -> tuple[tuple[Row, ...], list[Failure], list[str]]:
+) -> _Found:
     from face3d_trt.parity.gate import broken_failures, judge, reference_failures, unrun_failures
+    from face3d_trt.parity.gather import Gatherer
+    from face3d_trt.parity.meaning import Meter, find_similarity
+    from face3d_trt.parity.meaning_gate import face_rows, judge_faces
     from face3d_trt.parity.measure import measure
     from face3d_trt.parity.memory import HostMemory, free_memory
-    from face3d_trt.parity.variation import variation_notes
 
-    info = manifest.model
+    info, reference = manifest.model, basis.truths
     memory = HostMemory(free_memory(), info.width, sum(candidate.on_host for candidate in candidates))
-    found = measure(reference, candidates, sizes, memory, report)
+    similarity = find_similarity()
+    gatherer = Gatherer(Meter(basis.decoder, similarity) if basis.decoder else None, reference.names)
+    found = measure(reference, candidates, sizes, memory, report, gatherer)
+    faces = gatherer.errors(reference, report)
     titles = {candidate.name: candidate.title for candidate in candidates}
     # seeded weights amplify rounding: INT8 was off by half of the variation between pictures, however it was calibrated
     ungated: frozenset[Precision] = frozenset({"int8"}) if info.weights == "seeded" else frozenset()
     precisions = {candidate.name: candidate.precision for candidate in candidates}
     rows, failures = judge(found.measured, precisions, titles, limits, ungated)
+    meaning, unlike = judge_faces(faces, precisions, titles, limits, ungated)
     notes = [_too_large(batch, memory) for batch in found.left_out]
     if manifest.precision in ungated:
         notes.append(
             "the model has seeded weights (a stand-in that has learned nothing): they make INT8 figures meaningless, "
             "so these are shown and not gated"
         )
+    return _Found(
+        rows=tuple(rows),
+        meaning=tuple(meaning),
+        faces=face_rows(faces),
+        failures=(
+            *reference_failures(found.diseased),
+            *broken_failures(found.broken, titles),
+            *unrun_failures(found, titles),
+            *failures,
+            *unlike,
+        ),
+        notes=(*notes, *_remarks(rows, found, basis), *_unmeasured(basis, similarity is not None)),
+    )
+
+
+def _remarks(rows: Sequence[Row], found: Measurement, basis: Basis) -> Iterator[str]:
+    """What the pictures do to the figures."""
+    from face3d_trt.parity.variation import variation_notes
+
     still = sorted({row.label for row in rows if row.scale_kind != "variation"})
     if still:
-        notes.append(
-            f"pictures do not differ in {', '.join(still)}: errors there are measured against the values' size"
-        )
+        yield f"pictures do not differ in {', '.join(still)}: errors there are measured against the values' size"
     measured = dict.fromkeys((entry.batch.height, entry.batch.width) for entry in found.measured)
-    notes += variation_notes(reference.at(*size) for size in measured)
-    failures = [
-        *reference_failures(found.diseased),
-        *broken_failures(found.broken, titles),
-        *unrun_failures(found, titles),
-        *failures,
-    ]
-    return tuple(rows), failures, notes
+    yield from variation_notes(basis.truths.at(*size) for size in measured)
+
+
+def _unmeasured(basis: Basis, similarity: bool) -> Iterator[str]:
+    """What could not be measured in the face's own terms."""
+    if basis.decoder is None:
+        where = basis.source.file or basis.model
+        yield f"nothing is said in mm, px and degrees: {where} has no morphable model"
+    elif not similarity:
+        yield f"SSIM was not measured: scikit-image cannot be imported ({install_command('compare')})"
 
 
 def _too_large(batch: Batch, memory: HostMemory) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from face3d_trt.parity.batches import Batch
+    from face3d_trt.parity.gather import Gatherer
     from face3d_trt.parity.memory import HostMemory
     from face3d_trt.parity.truth import Array, Key, Truth, Truths
 
@@ -65,6 +66,7 @@ def measure(
     sizes: Sequence[Batch],
     memory: HostMemory | None = None,
     report: Reporter = SILENT,
+    gatherer: Gatherer | None = None,
 ) -> Measurement:
     """Compare every candidate with the reference, row by row, at every batch size.
 
@@ -74,6 +76,7 @@ def measure(
         sizes: Batch sizes and image sizes.
         memory: What candidates that run on the CPU may take; None: no limit.
         report: Told which batch runs.
+        gatherer: Given every answer that can be compared.
     """
     measured: list[Measured] = []
     broken: list[Broken] = []
@@ -88,20 +91,20 @@ def measure(
         truth = reference.at(batch.height, batch.width)
         diseased |= truth.diseased
         report.stage(f"compare    batch {batch.label}")
-        rows, faults = _all_that_run(able, batch, reference, truth)
+        rows, faults = _all_that_run(able, batch, reference, truth, gatherer)
         measured += rows
         broken += faults
     return Measurement(tuple(measured), tuple(broken), diseased, tuple(left_out))
 
 
 def _all_that_run(
-    candidates: Sequence[Candidate], batch: Batch, pictures: Truths, truth: Truth
+    candidates: Sequence[Candidate], batch: Batch, pictures: Truths, truth: Truth, gatherer: Gatherer | None
 ) -> tuple[list[Measured], list[Broken]]:
     """One batch size; a candidate that cannot run it is left out, and the others run."""
     if not candidates:
         return [], []
     try:
-        return _one_batch(candidates, batch, pictures, truth)
+        return _one_batch(candidates, batch, pictures, truth, gatherer)
     except CandidateError as error:
         broken = Broken(error.name, batch, None, error.problem)
     except PolygraphyException as error:  # ONNX Runtime's runners name themselves, which leaves the engine
@@ -109,12 +112,12 @@ def _all_that_run(
     others = [candidate for candidate in candidates if candidate.name != broken.candidate]
     if len(others) == len(candidates):
         raise CandidateError(broken.candidate, f"batch {batch.label}: {broken.problem}")
-    rows, faults = _all_that_run(others, batch, pictures, truth)
+    rows, faults = _all_that_run(others, batch, pictures, truth, gatherer)
     return rows, [broken, *faults]
 
 
 def _one_batch(
-    candidates: Sequence[Candidate], batch: Batch, pictures: Truths, truth: Truth
+    candidates: Sequence[Candidate], batch: Batch, pictures: Truths, truth: Truth, gatherer: Gatherer | None
 ) -> tuple[list[Measured], list[Broken]]:
     """All runs of one batch size.
 
@@ -131,15 +134,18 @@ def _one_batch(
         for run, indices in zip(Comparator.run(runners, data_loader=feeds, streaming=True), chosen, strict=True):
             images = [pictures.names[index] for index in indices]
             for candidate, (_, outputs) in zip(candidates, run.items(), strict=True):
-                result = dict(outputs[0].items())
+                result, right = dict(outputs[0].items()), {}
                 for name, rows in truth.outputs.items():
                     expected = rows[indices]
                     problem = _misfit(name, expected, result)
                     if problem:
                         faults[candidate.name, name] = Broken(candidate.name, batch, name, problem)
                         continue
+                    right[name] = expected
                     for group, columns in parts(name):
                         sums[candidate.name, name, group].add(expected[:, columns], result[name][:, columns], images)
+                if gatherer is not None:
+                    gatherer.add(candidate.name, batch, indices, right, result)
     figures = [
         Measured(name, batch, output, group, total.scale, total.figures())
         for (name, output, group), total in sums.items()

@@ -1,7 +1,8 @@
 """The file of `compare --save-reference`: pictures as they are fed, float32 PyTorch's outputs, and whose they are.
 
 A NumPy archive without pickles: `record` is a ReferenceRecord as JSON, `224x224.crops` (N, 224, 224, 3) uint8,
-`224x224.coeffs` (N, 257) float32 and so on for each output and image size, and `sha256` over all of that.
+`224x224.coeffs` (N, 257) float32 and so on for each output and image size, `bases.shape_basis` and so on where the
+morphable model is inside (the arrays of `decode.Decoder`), and `sha256` over all of that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from face3d_trt.decode import Decoder
 from face3d_trt.errors import UsageError
 from face3d_trt.files import write_beside
 from face3d_trt.records import ModelInfo, Record
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Size = tuple[int, int]  # height and width of the input, in pixels
-_CROPS, _RECORD, _DIGEST = "crops", "record", "sha256"
+_CROPS, _RECORD, _DIGEST, _BASES = "crops", "record", "sha256", "bases"
 
 
 class SeenPictures(Record):
@@ -68,6 +70,7 @@ class ReferenceFile:
         record: Whose outputs these are, and of what.
         crops: By image size, (N, height, width, 3) uint8 RGB.
         outputs: By image size and name, N rows float32.
+        decoder: The morphable model; None: it was left out.
     """
 
     path: Path
@@ -75,6 +78,7 @@ class ReferenceFile:
     record: ReferenceRecord
     crops: dict[Size, npt.NDArray[np.uint8]]
     outputs: dict[Size, dict[str, Array]]
+    decoder: Decoder | None = None
 
 
 def size_name(size: Size) -> str:
@@ -82,8 +86,16 @@ def size_name(size: Size) -> str:
     return f"{size[0]}x{size[1]}"
 
 
-def write_reference(path: Path, record: ReferenceRecord, truths: Mapping[Size, Truth]) -> None:
+def write_reference(
+    path: Path, record: ReferenceRecord, truths: Mapping[Size, Truth], decoder: Decoder | None = None
+) -> None:
     """Write the file, whole or not at all.
+
+    Args:
+        path: Where to.
+        record: All but the arrays.
+        truths: By image size.
+        decoder: The morphable model, with whose licence the file comes then; None: it is left out.
 
     Raises:
         StorageError: It cannot be written.
@@ -92,6 +104,8 @@ def write_reference(path: Path, record: ReferenceRecord, truths: Mapping[Size, T
     for size, truth in truths.items():
         for name, array in {_CROPS: truth.crops, **truth.outputs}.items():
             arrays[f"{size_name(size)}.{name}"] = array
+    if decoder is not None:
+        arrays |= {f"{_BASES}.{name}": getattr(decoder, name) for name in decoder.names()}
     arrays[_DIGEST] = np.frombuffer(bytes.fromhex(_digest(arrays)), np.uint8)
     with write_beside(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes them for allow_pickle
@@ -117,13 +131,16 @@ def read_reference(path: Path) -> ReferenceFile:
     if digest != _digest(arrays):
         raise _refused(path, "is damaged: its content is not what was written")
     record = _record(path, text)
-    groups = {size: _of_size(arrays, size) for size in record.sizes}
+    groups = {size: _under(arrays, size_name(size)) for size in record.sizes}
     crops = {size: group.pop(_CROPS) for size, group in groups.items()}
-    return ReferenceFile(path, digest, record, crops, groups)
+    bases = _under(arrays, _BASES)
+    if bases and not Decoder.fits(bases):
+        raise _refused(path, "has a morphable model of other arrays")
+    return ReferenceFile(path, digest, record, crops, groups, Decoder(**bases) if bases else None)
 
 
-def _of_size(arrays: Mapping[str, Array], size: Size) -> dict[str, Array]:
-    prefix = f"{size_name(size)}."
+def _under(arrays: Mapping[str, Array], name: str) -> dict[str, Array]:
+    prefix = f"{name}."
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 

@@ -84,6 +84,7 @@ def saved_basis(file: ReferenceFile, manifest: Manifest, plan: Path, report: Rep
         skipped=record.skipped,
         origin=record.origin,
         notes=(*record.notes, *([calibrated_on_these(manifest)] if seen else [])),
+        decoder=file.decoder,
     )
 
 

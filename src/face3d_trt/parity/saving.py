@@ -41,6 +41,7 @@ class SaveOptions:
         limit: As in CompareOptions.
         outputs: `coeffs` unless plans tell.
         input: `float32` unless plans tell.
+        bases: Put the morphable model into the file too, where the model directory has it: errors in mm and px need it.
         sizes: (height, width) in pixels, beside those of the plans; the training crop's where there are none.
     """
 
@@ -52,6 +53,7 @@ class SaveOptions:
     outputs: Outputs | None = None
     input: Input | None = None
     sizes: tuple[Size, ...] = ()
+    bases: bool = True
 
 
 def save_reference(options: SaveOptions, report: Reporter = SILENT) -> ReferenceRecord:
@@ -68,6 +70,7 @@ def save_reference(options: SaveOptions, report: Reporter = SILENT) -> Reference
     check_output(options.file)
     for module in ("torch", "polygraphy"):
         require(module, "export", "computing float32 PyTorch's outputs")
+    from face3d_trt.decode import Decoder
     from face3d_trt.parity.reference_file import write_reference
     from face3d_trt.parity.session import Session
 
@@ -80,12 +83,14 @@ def save_reference(options: SaveOptions, report: Reporter = SILENT) -> Reference
     truths = {size: reference.at(*size) for size in sizes}
     usual = tuple(truths[size].usual for size in sizes)
     record = _record(info, chosen, _seen(options, manifests, chosen), sizes, usual)
-    write_reference(options.file, record, truths)
+    decoder = Decoder.of(model.morphable) if options.bases and model.morphable is not None else None
+    write_reference(options.file, record, truths, decoder)
     return record
 
 
 def _model(options: SaveOptions, manifests: Sequence[Manifest], session: Session) -> tuple[FaceModel, ModelInfo]:
     """The model, and its facts: the plans' where there are plans."""
+    optional = None if options.bases else False  # the morphable model of a graph without a mesh
     from face3d_trt.graph.export import ExportOptions, model_info
     from face3d_trt.parity.places import exported_model
 
@@ -99,11 +104,11 @@ def _model(options: SaveOptions, manifests: Sequence[Manifest], session: Session
         wanted = ExportOptions(
             model=options.model, outputs=options.outputs or "coeffs", input=options.input or "float32"
         )
-        model = session.model(options.model, morphable=wanted.outputs == "mesh")
+        model = session.model(options.model, morphable=wanted.outputs == "mesh" or optional)
         return model, model_info(model, wanted)
     info = _common(options, manifests)
     source = options.model or exported_model(manifests[0], options.plans[0])
-    model = session.model(source, morphable=info.outputs == "mesh")
+    model = session.model(source, morphable=info.outputs == "mesh" or optional)
     if model.checkpoint_sha256 != info.checkpoint_sha256:
         raise ModelError(
             f"{source} has another checkpoint than the one that {options.plans[0]} was built from",

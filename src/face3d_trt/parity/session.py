@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from face3d_trt import __version__
+from face3d_trt.decode import Decoder
 from face3d_trt.faces.samples import sample_crops
 from face3d_trt.model.load import FaceModel, load_model
 from face3d_trt.model.reference import reference_module
@@ -36,14 +37,15 @@ class Session:
 
     def __init__(self, report: Reporter = SILENT) -> None:
         self._report = report
-        self._models: dict[tuple[str, bool], FaceModel] = {}
+        self._models: dict[tuple[str, bool | None], FaceModel] = {}
         self._chosen: dict[tuple[object, ...], Chosen] = {}
         self._references: dict[tuple[object, ...], Reference] = {}
 
     def basis(self, options: CompareOptions, manifest: Manifest) -> Basis:
         """Float32 PyTorch over the pictures, here; raises as `model` and `pictures`."""
         info = manifest.model
-        model = self.model(options.model or exported_model(manifest, options.plan), morphable=info.outputs == "mesh")
+        source = options.model or exported_model(manifest, options.plan)
+        model = self.model(source, morphable=True if info.outputs == "mesh" else None)
         chosen = self.pictures(options.images, info, options.limit)
         same = model.checkpoint_sha256 == info.checkpoint_sha256
         text = "has the checkpoint" if same else "has another checkpoint than the one"
@@ -63,9 +65,10 @@ class Session:
             skipped=chosen.skipped,
             origin=chosen.origin,
             notes=(*chosen.notes, *calibration_note(chosen, options.images, manifest, options.plan)),
+            decoder=Decoder.of(model.morphable) if model.morphable is not None else None,
         )
 
-    def model(self, source: str, *, morphable: bool) -> FaceModel:
+    def model(self, source: str, *, morphable: bool | None) -> FaceModel:
         """The model of a directory or ModelScope id; raises as `load_model`."""
         key = (source, morphable)
         if key not in self._models:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from face3d_trt.names import MM_PER_UNIT, TEXTURE, VERTEX
+from face3d_trt.parity.meaning_table import exact_graph, explanation, meaning_table, worst_images
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +32,15 @@ def show(verdict: Verdict, console: Console) -> None:
         say(f"reference: {verdict.reference.file}, by PyTorch {verdict.reference.torch}, {verdict.reference.created}")
     say(f"pictures: {len(verdict.pictures)} from {verdict.origin}{_left_out(verdict.skipped)}")
     say(f"batches:  {'; '.join(verdict.batches)}")
+    for name, title in verdict.candidates.items():
+        meaning = [row for row in verdict.meaning if row.candidate == name]
+        if meaning and meaning[0].precision == "fp32" != verdict.precision and all(row.passed for row in meaning):
+            say(exact_graph(title, meaning))
+        elif meaning:
+            console.print(meaning_table(title, meaning))
+            say(f"worst pictures: {worst_images(meaning)}", "dim")
+    if verdict.meaning:
+        say(explanation(verdict.meaning, verdict.head_mm), "dim")
     for name, title in verdict.candidates.items():
         rows = [row for row in verdict.rows if row.candidate == name]
         if rows:

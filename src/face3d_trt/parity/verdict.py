@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from face3d_trt.records import Precision, Weights
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1  # fields are only added; `meaning`, `faces` and `head_mm` came after the rest
 
 
 @dataclass(frozen=True)
@@ -82,23 +82,81 @@ class Row:
 
 
 @dataclass(frozen=True)
+class MeaningRow:
+    """One candidate, one measure of `meaning.py`, over all pictures; a picture counts with its worst batch.
+
+    Attributes:
+        candidate: As in Row.
+        precision: Whose limits apply.
+        measure: Its name, a key of MEASURES: `vertex_mean`.
+        unit: `mm`, `px`, `deg`, `dB`, `grey`, `%`, or nothing.
+        better: Whether less or more is better.
+        median: Over the pictures.
+        p95: What 95 % of the pictures keep: their 95th percentile, or their 5th where more is better.
+        worst: Of the pictures.
+        worst_image: That picture.
+        worst_batch: Rows in the batch that gave it.
+        worst_profile: Its optimization profile.
+        pictures: How many.
+        allowed_median: Limit of `median`; None: there is none.
+        allowed_p95: Limit of `p95`; None: there is none, or fewer than 20 pictures.
+        allowed_worst: Limit of `worst`; None: there is none.
+        gated: Whether the limits count.
+        passed: Whether it is good enough.
+    """
+
+    candidate: str
+    precision: Precision
+    measure: str
+    unit: str
+    better: Literal["low", "high"]
+    median: float
+    p95: float
+    worst: float
+    worst_image: str
+    worst_batch: int
+    worst_profile: int
+    pictures: int
+    allowed_median: float | None
+    allowed_p95: float | None
+    allowed_worst: float | None
+    gated: bool
+    passed: bool
+
+
+@dataclass(frozen=True)
+class FaceRow:
+    """One candidate, one picture.
+
+    Attributes:
+        candidate: As in Row.
+        image: The picture.
+        values: By measure, of its worst batch.
+    """
+
+    candidate: str
+    image: str
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Failure:
     """One reason why the gate failed.
 
     Attributes:
         kind: `integrity` (a file is not the one that was built from), `error` (a candidate could not run, or gave other
-            outputs), `non-finite`, `relative`, `row` or `cosine`.
+            outputs), `non-finite`, `relative`, `row`, `cosine`, or of a MeaningRow `meaning`.
         text: The whole sentence.
         candidate: As in Row; None for integrity.
-        output: As in Row.
-        group: As in Row.
+        output: As in Row; `meaning` for a MeaningRow.
+        group: As in Row; the measure of a MeaningRow.
         batch: As in Row.
         image: The worst picture.
         measured: What was found.
         allowed: What would have been good enough.
     """
 
-    kind: Literal["integrity", "error", "non-finite", "relative", "row", "cosine"]
+    kind: Literal["integrity", "error", "non-finite", "relative", "row", "cosine", "meaning"]
     text: str
     candidate: str | None = None
     output: str | None = None
@@ -164,7 +222,10 @@ class Verdict:
         skipped: Pictures that could not be used, with the reason.
         origin: Where the pictures come from.
         checks: Integrity of the files.
-        rows: All figures.
+        rows: All figures by output and coefficient group.
+        meaning: All figures in mm, px and so on; () where no morphable model was at hand.
+        faces: The same for every picture.
+        head_mm: Width, height and depth of the mean face, so that mm can be judged; None without a morphable model.
         failures: Empty when the gate passed.
         notes: What a reader must know to understand the figures.
         version: Of face3d-trt.
@@ -183,6 +244,9 @@ class Verdict:
     origin: str
     checks: tuple[Check, ...]
     rows: tuple[Row, ...]
+    meaning: tuple[MeaningRow, ...]
+    faces: tuple[FaceRow, ...]
+    head_mm: tuple[float, float, float] | None
     failures: tuple[Failure, ...]
     notes: tuple[str, ...]
     version: str
