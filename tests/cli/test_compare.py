@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib import resources
 from pathlib import Path
+from xml.etree import ElementTree
 
 PACKAGED = resources.files("face3d_trt.parity").joinpath("limits.json")
 
@@ -22,7 +23,7 @@ def test_without_plans_it_names_the_command_that_builds_one(tmp_path: Path) -> N
     assert result.stdout == ""
 
 
-def limits(path: Path, precision: str, measure: str, key: str, value: float) -> Path:
+def limits(path: Path, precision: str, measure: str, key: str, value: object) -> Path:
     """The limits of `path`, or the package's where it is not there, with one other."""
     content = json.loads((path if path.exists() else PACKAGED).read_text())
     content[precision][measure][key] = value
@@ -45,9 +46,17 @@ def test_every_plan_gets_its_verdict_and_all_of_it_goes_into_the_json(engines: P
 def test_it_exits_one_when_a_limit_is_not_kept(engines: Path, tmp_path: Path) -> None:
     strict = limits(tmp_path / "strict.json", "fp16", "relative", "coeffs.lighting", 1e-9)
     plan = engines / "face3d_resnet50.fp16.plan"
-    result = face3d(tmp_path, "--plan", str(plan), "--limits", str(strict))
+    limits(strict, "fp16", "meaning", "landmark_max", {"worst": 1e-6})
+    junit = tmp_path / "verdict.xml"
+    result = face3d(tmp_path, "--plan", str(plan), "--limits", str(strict), "--junit", str(junit))
     assert result.returncode == 1
     assert "failed: coeffs lighting" in result.stdout
+    assert "failed: 68 landmarks, max: ONNX Runtime, the typed fp16 ONNX is" in result.stdout
+    failed = {
+        case.get("name") for case in ElementTree.parse(junit).iter("testcase") if case.find("failure") is not None
+    }
+    lighting = {f"coeffs lighting at batch {batch}, profile 0" for batch in (1, 3, 4)}
+    assert failed == {"68 landmarks, max", *lighting}
     assert "failed: coeffs angle" not in result.stdout
 
 
@@ -83,6 +92,8 @@ def test_options_that_would_be_left_aside_are_refused(tmp_path: Path) -> None:
         ("--save-reference", "s.npz", "--json", "all.json"),
         ("--size", "224x224"),
         ("--outputs", "mesh"),
+        ("--no-bases",),
+        ("--save-reference", "s.npz", "--junit", "all.xml"),
         ("--save-reference", "s.npz", "--model", "model", "--size", "1x1"),
     ):
         result = face3d(tmp_path, *options)

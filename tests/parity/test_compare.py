@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from face3d_trt.errors import CalibrationError, ImageError, ModelError, PlanErro
 from face3d_trt.model.standin import StandinOptions, write_standin
 from face3d_trt.names import GROUPS, MM_PER_UNIT
 from face3d_trt.parity.compare import CompareOptions, compare, find_plans
+from face3d_trt.parity.meaning import MEASURES
 from face3d_trt.parity.pictures import calibration_note, choose_pictures
 from face3d_trt.parity.places import exported_model
 from face3d_trt.parity.table import show
@@ -74,6 +76,74 @@ def test_what_was_built_passes_and_says_what_it_stands_on(fp16: Verdict) -> None
     assert all(1e-4 < row.relative < 0.01 and row.gated for row in typed)  # rounded, and within one per cent
     exact = [row for row in fp16.rows if row.candidate == "onnxruntime-fp32"]
     assert all(row.relative < 1e-4 and row.allowed_relative == 0.001 for row in exact)
+
+
+def test_good_engines_keep_every_limit_in_mm_and_px_with_margin(fp16: Verdict, int8: Verdict) -> None:
+    for verdict, margin in ((fp16, 2.0), (int8, 1.2)):
+        typed = {row.measure: row for row in verdict.meaning if row.candidate == "onnxruntime-typed"}
+        assert set(typed) == {name for name in MEASURES if not name.startswith("mesh")}
+        for row in typed.values():
+            assert row.gated
+            assert row.passed
+            assert row.pictures == 8
+            assert row.allowed_p95 is None  # a twentieth of eight pictures is none
+            if row.better == "low":
+                assert margin * row.worst < row.allowed_worst, row
+        assert typed["vertex_mean"].worst <= typed["vertex_p99"].worst <= typed["vertex_max"].worst
+    assert verdict.head_mm == pytest.approx((152, 204, 109), abs=1)
+
+
+def test_every_picture_has_its_figures_and_the_worst_is_the_worst_of_them(int8: Verdict) -> None:
+    faces = {face.image: face.values for face in int8.faces if face.candidate == "onnxruntime-typed"}
+    assert tuple(faces) == int8.pictures
+    for row in (row for row in int8.meaning if row.candidate == "onnxruntime-typed"):
+        values = [values[row.measure] for values in faces.values()]
+        assert row.worst == (max if row.better == "low" else min)(values) == faces[row.worst_image][row.measure]
+        assert row.median == pytest.approx(np.median(values))
+
+
+def edit(path: Path, layer: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Change the weights of one convolution."""
+    model = onnx.load(path)
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    node = next(node for node in model.graph.node if node.name.startswith(layer) and node.op_type == "Conv")
+    tensor = weights[node.input[1]]
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(numpy_helper.to_array(tensor))), tensor.name))
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize(
+    ("layer", "change", "named"),
+    [
+        ("backbone.layer3.1.conv2", lambda weight: weight * weight.dtype.type(1.5), "vertices, mean"),
+        ("backbone.conv1", lambda weight: weight[:, ::-1], "albedo, PSNR"),  # BGR instead of RGB
+        ("final_layers.3", lambda weight: weight * weight.dtype.type(0.9), "rotation"),
+        ("final_layers.6", lambda weight: weight * weight.dtype.type(0.9), "translation"),
+    ],
+)
+def test_damage_is_named_in_the_faces_own_terms(
+    own: Path, layer: str, change: Callable[[np.ndarray], np.ndarray], named: str
+) -> None:
+    edit(own / "face3d_resnet50.fp16.onnx", layer, change)
+    verdict = compare(CompareOptions(own / FP16))
+    meaning = [failure for failure in verdict.failures if failure.kind == "meaning"]
+    assert named in {MEASURES[str(failure.group)].title for failure in meaning}
+    assert all(failure.text.startswith(MEASURES[str(failure.group)].title) for failure in meaning)
+    assert all(failure.image in verdict.pictures for failure in meaning)
+    if layer == "final_layers.3":
+        assert not any(str(failure.group).startswith(("shape", "albedo", "light")) for failure in meaning)
+
+
+def test_without_a_morphable_model_it_says_that_nothing_is_said_in_mm(own: Path) -> None:
+    (own.parent / "model").mkdir()
+    shutil.copytree(
+        Path(Manifest.read(manifest_path(own / FP16)).model.source), own.parent / "model", dirs_exist_ok=True
+    )
+    (own.parent / "model/assets/BFM_model_front.mat").unlink()
+    verdict = compare(CompareOptions(own / FP16, model=str(own.parent / "model")))
+    assert verdict.passed
+    assert verdict.meaning == verdict.faces == ()
+    assert any("nothing is said in mm" in note for note in verdict.notes)
 
 
 def test_without_a_gpu_the_verdict_speaks_of_the_typed_graph(fp16: Verdict) -> None:
@@ -159,7 +229,10 @@ def test_calibration_on_white_noise_fails_the_gate(engines: Path, int8: Verdict,
     small_build(onnx_path, "int8", tmp_path / "noise", plan)
     verdict = compare(CompareOptions(plan))
     assert not verdict.passed
-    assert {(f.candidate, f.kind) for f in verdict.failures} >= {("onnxruntime-typed", "relative")}
+    assert {(f.candidate, f.kind) for f in verdict.failures} >= {
+        ("onnxruntime-typed", "relative"),
+        ("onnxruntime-typed", "meaning"),
+    }
     assert worst(verdict) > 2 * worst(int8)
 
 
@@ -171,6 +244,9 @@ def test_int8_of_seeded_weights_is_shown_with_its_caveat_and_not_gated(tmp_path:
     assert verdict.weights == "seeded"
     assert verdict.passed, verdict.failures
     assert not any(row.gated for row in verdict.rows if row.candidate == "onnxruntime-typed")
+    meaning = [row for row in verdict.meaning if row.candidate == "onnxruntime-typed"]
+    assert meaning
+    assert not any(row.gated for row in meaning)
     assert all(row.gated for row in verdict.rows if row.candidate == "onnxruntime-fp32")
     assert any("seeded weights" in note and "meaningless" in note for note in verdict.notes)
 
@@ -207,6 +283,8 @@ def test_a_mesh_from_bytes_passes_at_two_image_sizes(exported_mesh: Path, tmp_pa
     typed = [row for row in verdict.rows if row.candidate == "onnxruntime-typed"]
     assert {row.output for row in typed} == {"coeffs", "vertex", "texture"}
     assert {(row.height, row.width) for row in typed} == {(224, 224), (160, 192)}
+    own = {row.measure: row for row in verdict.meaning if row.candidate == "onnxruntime-typed"}
+    assert own["mesh_max"].worst == pytest.approx(own["vertex_max"].worst, rel=0.05)  # decode in the graph is float32
     vertex = [row for row in typed if row.output == "vertex"]
     assert all(0 < row.max_abs * MM_PER_UNIT < 1 for row in vertex)  # fp16 moves no vertex by a millimetre
 

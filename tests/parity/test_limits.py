@@ -8,6 +8,7 @@ import pytest
 
 from face3d_trt.errors import UsageError
 from face3d_trt.parity.limits import limit_key, load_limits
+from face3d_trt.parity.meaning import MEASURES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,18 @@ def test_a_group_of_its_own_limit_leaves_the_others_alone(tmp_path: Path) -> Non
     assert int8.of("relative", "texture") == int8.of("relative", "coeffs.angle") == 0.1
 
 
+def test_every_measure_is_limited_and_stricter_the_higher_the_precision() -> None:
+    limits = load_limits()
+    for name, measure in MEASURES.items():
+        fp32, fp16, int8 = (limits.of(precision).meaning[name] for precision in ("fp32", "fp16", "int8"))
+        for one, other in ((fp32, fp16), (fp16, int8)):
+            for share in ("median", "p95", "worst"):
+                strict, loose = getattr(one, share), getattr(other, share)
+                assert strict <= loose if measure.better == "low" else strict >= loose, (name, share)
+        ordered = (int8.median, int8.p95, int8.worst)
+        assert list(ordered) == sorted(ordered, reverse=measure.better == "high")
+
+
 def changed(*keys: str, value: object) -> str:
     content = json.loads(json.dumps(SHIPPED))
     inner = content
@@ -49,7 +62,7 @@ def changed(*keys: str, value: object) -> str:
     [
         ("{", "JSON"),
         ("[]", "object"),
-        (changed("schema_version", value=2), "schema_version"),
+        (changed("schema_version", value=1), "schema_version"),
         (changed("fp16", value=None), "fp16"),
         (changed("fp16", "relative", "default", value=None), "default"),
         (changed("fp16", "relative", "coeffs.nose", value=0.1), "coeffs.nose"),
@@ -57,6 +70,10 @@ def changed(*keys: str, value: object) -> str:
         (changed("fp16", "cosine", "default", value=1.5), "fp16.cosine"),
         (changed("fp16", "tolerance", value={"default": 1}), "tolerance"),
         (changed("int8", "row", "default", value="ten"), "int8.row"),
+        (changed("int8", "meaning", value=None), "int8.meaning"),
+        (changed("int8", "meaning", "nose_mm", value={"worst": 1}), "nose_mm"),
+        (changed("fp16", "meaning", "rotation", value={"mean": 1}), "fp16.meaning.rotation.mean"),
+        (changed("fp16", "meaning", "rotation", "worst", value="one"), "fp16.meaning.rotation.worst"),
     ],
 )
 def test_a_malformed_file_is_refused_by_name(tmp_path: Path, text: str, named: str) -> None:

@@ -57,11 +57,11 @@ def exact_graph(title: str, rows: Sequence[MeaningRow]) -> str:
     """A line in the place of a table of zeros."""
     worst = {row.measure: row.worst for row in rows}
     parts = [
-        f"{MEASURES[name].title} {_number(worst[name], name)} {MEASURES[name].unit}"
-        for name in ("vertex_max", "landmark_max", "mesh_max")
+        f"{_number(worst[name], name)} {MEASURES[name].unit}"
+        for name in ("vertex_max", "mesh_max", "landmark_max")
         if name in worst
     ]
-    return f"{title}: in the worst picture {'; '.join(parts)}"
+    return f"{title}: at most {', '.join(parts)} off"
 
 
 def worst_images(rows: Sequence[MeaningRow]) -> str:
