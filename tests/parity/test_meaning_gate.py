@@ -7,13 +7,16 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from face3d_trt.names import COEFFS, VERTEX
 from face3d_trt.parity.batches import Batch
 from face3d_trt.parity.gather import FaceErrors, Gatherer, Worst
 from face3d_trt.parity.junit import to_junit
 from face3d_trt.parity.limits import Limits, load_limits
+from face3d_trt.parity.meaning import MEASURES
 from face3d_trt.parity.meaning_gate import judge_faces
+from face3d_trt.parity.meaning_table import meaning_table
 from face3d_trt.parity.truth import Truth
 from face3d_trt.parity.verdict import Check, Failure, MeaningRow, ReferenceSource, Verdict
 
@@ -167,8 +170,21 @@ def test_junit_has_a_case_for_every_row_and_keeps_to_xml() -> None:
         "plan": [],
         "typed ONNX": ["failure"],
         "rotation": [],
-        "light on the face": ["skipped"],
+        "light on face": ["skipped"],
         "translation": ["failure"],
         "error": ["failure"],
     }
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("6", "3", "1")
+
+
+def test_the_widest_table_fits_eighty_columns() -> None:
+    allowed = {"median": 0.9999, "p95": 0.9998, "worst": 0.9995}
+    found = [FaceErrors("tensorrt", f"{i}", {name: Worst(-0.98765, ONE) for name in MEASURES}) for i in range(20)]
+    rows, _ = judge_faces(found, INT8, TITLES, limits(**dict.fromkeys(MEASURES, allowed)))  # type: ignore[arg-type]
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(meaning_table("the plan", rows))
+    text = capture.get()
+    assert "…" not in text
+    assert text.count("FAIL") == 4  # PSNR and SSIM, of which more would be better
+    assert all(measure.label in text for measure in MEASURES.values())

@@ -52,24 +52,24 @@ class Measure:
 
 MEASURES: dict[str, Measure] = {
     "vertex_mean": Measure("vertices, mean", "mm"),
-    "vertex_p99": Measure("vertices, 99th p.", "mm"),
+    "vertex_p99": Measure("vertices, p99", "mm"),
     "vertex_max": Measure("vertices, max", "mm"),
     "shape_mean": Measure("shape alone, mean", "mm"),
-    "shape_p99": Measure("shape alone, 99th p.", "mm"),
+    "shape_p99": Measure("shape alone, p99", "mm"),
     "shape_max": Measure("shape alone, max", "mm"),
-    "landmark_mean": Measure("68 landmarks, mean", "px"),
-    "landmark_max": Measure("68 landmarks, max", "px"),
+    "landmark_mean": Measure("landmarks, mean", "px"),
+    "landmark_max": Measure("landmarks, max", "px"),
     "rotation": Measure("rotation", "deg"),
     "translation": Measure("translation", "mm"),
     "albedo_psnr": Measure("albedo, PSNR", "dB", "high"),
     "albedo_ssim": Measure("albedo, SSIM", "", "high"),
     "shaded_psnr": Measure("shaded, PSNR", "dB", "high"),
     "shaded_ssim": Measure("shaded, SSIM", "", "high"),
-    "light_relative": Measure("light, coefficients", "%"),
-    "light_grey": Measure("light on the face", "grey"),
-    "mesh_mean": Measure("vertex output, mean", "mm"),
-    "mesh_p99": Measure("vertex output, 99th p.", "mm"),
-    "mesh_max": Measure("vertex output, max", "mm"),
+    "light_relative": Measure("light, harmonics", "%"),
+    "light_grey": Measure("light on face", "grey"),
+    "mesh_mean": Measure("mesh output, mean", "mm"),
+    "mesh_p99": Measure("mesh output, p99", "mm"),
+    "mesh_max": Measure("mesh output, max", "mm"),
 }
 
 

@@ -79,7 +79,7 @@ def _number(value: float, measure: str) -> str:
     if not math.isfinite(value):
         return "-"
     if not MEASURES[measure].unit:
-        return f"{value:.5f}"
+        return f"{value:.{5 if value >= 0 else 4}f}"
     if abs(value) >= 1e6:
         return f"{value:.0e}"
     digits = max(0, min(4, 3 - math.floor(math.log10(abs(value))))) if value else 0
