@@ -87,25 +87,21 @@ def layer_records(inspection: str, profile: int = 0) -> tuple[LayerRecord, ...]:
 def with_times(layers: Iterable[LayerRecord], times: Mapping[str, float]) -> tuple[LayerRecord, ...]:
     """Join the profiler's milliseconds by name.
 
-    Layers of one name share its time evenly. A layer that took no time of its own (the profiler leaves out what runs
-    nothing) gets 0. What the profiler timed and the inspector did not list follows at the end, so that none is lost.
+    Where several layers have one name, the profiler's figure is their mean, and each gets that. A layer that it does
+    not name ran nothing and gets 0. What it timed and the inspector did not list follows at the end: no time is lost.
+
+    Args:
+        layers: As listed.
+        times: Layer's name, as TensorRT writes it, to milliseconds.
     """
     listed = list(layers)
-    measured: dict[str, float] = {}
-    for name, time in times.items():
-        plain = split_name(name)[0]
-        measured[plain] = measured.get(plain, 0.0) + time
-    counts: dict[str, int] = {}
-    for layer in listed:
-        counts[layer.name] = counts.get(layer.name, 0) + 1
-    timed = [
-        layer.model_copy(update={"time_ms": round(measured.get(layer.name, 0.0) / counts[layer.name], 6)})
-        for layer in listed
-    ]
+    measured = {split_name(name)[0]: round(time, 6) for name, time in times.items()}
+    timed = [layer.model_copy(update={"time_ms": measured.get(layer.name, 0.0)}) for layer in listed]
+    names = {layer.name for layer in listed}
     rest = [
-        LayerRecord(name=name, kind=UNLISTED, precision="other", time_ms=round(time, 6))
+        LayerRecord(name=name, kind=UNLISTED, precision="other", time_ms=time)
         for name, time in measured.items()
-        if name not in counts
+        if name not in names
     ]
     return (*timed, *rest)
 
