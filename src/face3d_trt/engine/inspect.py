@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from face3d_trt.engine.flavour import find_flavour
 from face3d_trt.engine.gpu import visible_gpus
 from face3d_trt.engine.shares import Shares, shares
-from face3d_trt.errors import PlanError
+from face3d_trt.errors import MissingError, PlanError
+from face3d_trt.optional import install_command
 from face3d_trt.records import Manifest, manifest_path
 from face3d_trt.runtime.plans import open_plan
 
@@ -81,7 +84,17 @@ def runs_here(manifest: Manifest, plan: Path) -> Here:
     if not gpus:
         instead = f"face3d-trt compare --plan {shlex.quote(str(plan))}    # its typed graph, in ONNX Runtime"
         return Here(False, f"this machine has no NVIDIA GPU; the plan wants {wanted(manifest)}", instead)
-    return Here(True, "")
+    try:
+        flavour = find_flavour()
+    except MissingError as error:
+        return Here(False, f"{error.problem}; the plan wants {wanted(manifest)}", error.run)
+    if reason := flavour.can_run(manifest):
+        return Here(False, f"{reason}; the plan wants {wanted(manifest)}", f"{manifest.command}    # on this machine")
+    if importlib.util.find_spec("pycuda") is None:
+        return Here(
+            False, f"{flavour} runs it, but pycuda is missing, through which engines run", install_command("gpu")
+        )
+    return Here(True, f"with {flavour}")
 
 
 def wanted(manifest: Manifest) -> str:

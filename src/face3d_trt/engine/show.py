@@ -47,9 +47,7 @@ def _facts(inspection: Inspection, manifest: Manifest) -> Table:
 
 
 def _rows(inspection: Inspection, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    size = f"{format_size(manifest.plan_bytes)}, " if manifest.plan_bytes is not None else ""
-    state = "its bytes are those that build wrote" if inspection.trouble is None else "NOT the file that build wrote"
-    yield "plan", f"{size}{state}"
+    yield "plan", _state(inspection)
     version = f"{_TITLES[manifest.flavour]} {manifest.flavour_version}"
     yield "built with", f"{version}, face3d-trt {manifest.version}, {manifest.created}, {manifest.seconds:.0f} s"
     yield "built for", _for(manifest)
@@ -70,6 +68,15 @@ def _rows(inspection: Inspection, manifest: Manifest) -> Iterator[tuple[str, str
     model = manifest.model
     yield "model", f"{model.source}{f'@{model.revision}' if model.revision else ''}, weights: {model.weights}"
     yield "graphs", f"{manifest.typed}, from {manifest.onnx}"
+
+
+def _state(inspection: Inspection) -> str:
+    try:
+        size = format_size(inspection.plan.stat().st_size)
+    except OSError:
+        return "the file is not there"
+    sound = inspection.trouble is None
+    return f"{size}, {'its bytes are those' if sound else 'NOT the file'} that build wrote"
 
 
 def _for(manifest: Manifest) -> str:
