@@ -273,6 +273,19 @@ def test_what_hinders_this_machine_is_said_with_the_cure(
     assert cure in str(facts.here.run)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "why"), [(L4, "fits NVIDIA L4 (8.9), but runs in that one's own"), (H200, "8.6, 8.9, and this is")]
+)
+def test_a_plan_of_rtx_is_not_for_this_packages_engines(tmp_path: Path, gpu_machine: Any, gpu: Gpu, why: str) -> None:
+    gpu_machine(gpu, "8.6.0")
+    facts = manifest(flavour="tensorrt_rtx", flavour_version="1.7.1", gpu=None, targets=("8.6", "8.9"))
+    here = module.inspect_plan(write(tmp_path, facts)).here
+    assert here is not None
+    assert not here.runs
+    assert why in here.why
+    assert install_command("gpu") in str(here.run)
+
+
 def test_the_machine_that_built_it_runs_it(plan: Path, gpu_machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu_machine(H200, "8.6.0")
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)

@@ -13,7 +13,7 @@ from face3d_trt.engine.gpu import visible_gpus
 from face3d_trt.engine.shares import Shares, shares
 from face3d_trt.errors import MissingError, PlanError
 from face3d_trt.optional import install_command
-from face3d_trt.records import Manifest, manifest_path
+from face3d_trt.records import Gpu, Manifest, manifest_path
 from face3d_trt.runtime.plans import open_plan
 
 
@@ -84,6 +84,8 @@ def runs_here(manifest: Manifest, plan: Path) -> Here:
     if not gpus:
         instead = f"face3d-trt compare --plan {shlex.quote(str(plan))}    # its typed graph, in ONNX Runtime"
         return Here(False, f"this machine has no NVIDIA GPU; the plan wants {wanted(manifest)}", instead)
+    if manifest.flavour == "tensorrt_rtx":
+        return _rtx_here(manifest, gpus[0])
     try:
         flavour = find_flavour()
     except MissingError as error:
@@ -94,7 +96,8 @@ def runs_here(manifest: Manifest, plan: Path) -> Here:
         return Here(
             False, f"{flavour} runs it, but pycuda is missing, through which engines run", install_command("gpu")
         )
-    return Here(True, f"with {flavour}")
+    remark = flavour.remark(manifest)
+    return Here(True, f"with {flavour}" + (f"; {remark}" if remark else ""))
 
 
 def wanted(manifest: Manifest) -> str:
@@ -107,6 +110,18 @@ def wanted(manifest: Manifest) -> str:
         where = "a GPU of Ampere or newer"
     newer = " or a later one of the same major version" if manifest.version_compat else ""
     return f"TensorRT {manifest.flavour_version}{newer} and {where}"
+
+
+def _rtx_here(manifest: Manifest, gpu: Gpu) -> Here:
+    """TensorRT-RTX compiles a plan's kernels for the GPU as it loads it, which this package leaves to others."""
+    fits = gpu.compute_capability in manifest.targets
+    there = f"{gpu.name} ({gpu.compute_capability})"
+    why = (
+        f"it is a plan of TensorRT-RTX and fits {there}, but runs in that one's own runtime only, not in this package's"
+        if fits
+        else f"it is a plan of TensorRT-RTX for compute capability {', '.join(manifest.targets)}, and this is {there}"
+    )
+    return Here(False, why, f"{install_command('gpu')}    # then the build above once more, without --target")
 
 
 def _manifest_alone(plan: Path) -> Manifest | None:

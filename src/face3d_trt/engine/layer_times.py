@@ -7,10 +7,10 @@ import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from face3d_trt.engine.layers import layer_records, with_times
-from face3d_trt.errors import BuildError, EngineError, Face3DError, MissingError, PlanError
+from face3d_trt.errors import EngineError, Face3DError, MissingError, PlanError
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from face3d_trt.engine.flavour import Flavour
     from face3d_trt.engine.loaded import LoadedPlan, PlanContext
+    from face3d_trt.engine.values import Built, Recipe
     from face3d_trt.records import LayerRecord, ProfileRecord
-    from face3d_trt.runtime.cuda import Device, DeviceMemory
+    from face3d_trt.runtime.cuda import Device, DeviceMemory, Stream
 
 RUNS = 20  # the median of so many
 _WARM_UPS = 5  # clocks rise, kernels are loaded
-_WHERE = "the plan that it has just built"
+_WHERE = "the plan just built"
 _SEED = 0
 
 
@@ -41,26 +42,29 @@ class EngineLayers:
     timed_at: tuple[int, ...] | None = None
 
 
-def layers_of(flavour: Flavour, plan: bytes, report: Reporter = SILENT) -> EngineLayers:
-    """List the layers of a plan under its largest profile, and time each on random pictures, on the first GPU.
+def layers_of(flavour: Flavour, built: Built, recipe: Recipe, report: Reporter = SILENT) -> EngineLayers:
+    """List the layers of a plan just built, and time each on the first GPU, under the plan's largest profile.
+
+    Without pycuda there are no times, and the layers are those of the first profile.
 
     Args:
-        flavour: What built the plan, on this machine's GPU.
-        plan: Raw.
+        flavour: What built the plan.
+        built: Nothing is listed where it has no inspection: no GPU could load the plan.
+        recipe: What it was built with.
         report: Told once why there are no times, or no layers, where it is so.
-
-    Raises:
-        BuildError: TensorRT cannot read what it has built.
     """
+    if built.inspection is None:
+        return EngineLayers()
     try:
-        with _device() as device:
-            return time_layers(_load(flavour, plan), device)
-    except (EngineError, MissingError) as error:
-        report.warn(f"the engine's layers are listed without times: {_in_a_line(error)}")
+        try:
+            with _device() as device:
+                return time_layers(flavour.load(built.plan, _WHERE, host_code=recipe.version_compat), device)
+        except (EngineError, MissingError, PlanError) as error:
+            report.warn(f"the engine's layers are listed without times: {_in_a_line(error)}")
+        return EngineLayers(layer_records(built.inspection))
     except ValueError as error:
         report.warn(f"the engine inspector's answer cannot be read ({error}); the manifest lists no layers")
         return EngineLayers()
-    return _untimed(flavour, plan, report)
 
 
 def time_layers(loaded: LoadedPlan, device: Device, runs: int = RUNS) -> EngineLayers:
@@ -74,14 +78,15 @@ def time_layers(loaded: LoadedPlan, device: Device, runs: int = RUNS) -> EngineL
         runs: How many runs are timed.
 
     Raises:
-        EngineError: It does not run: most often for want of device memory.
+        EngineError: It does not run.
+        MissingError: There is too little memory on the device; raised by the device's context as it is left.
         ValueError: The inspector's answer is not what it should be.
     """
     with contextlib.ExitStack() as stack:
         stack.callback(loaded.close)
         index, profile = largest(loaded.profiles)
         stream = device.stream()
-        stack.callback(stream.close)
+        stack.callback(stream.free)
         context = loaded.context(index, stream=stream.handle)
         _bind(loaded, context, profile, device, stream, stack)
         stack.callback(loaded.close)  # before the memory that it is bound to goes
@@ -109,7 +114,7 @@ def _bind(
     context: PlanContext,
     profile: ProfileRecord,
     device: Device,
-    stream: Any,
+    stream: Stream,
     stack: contextlib.ExitStack,
 ) -> None:
     """Give every tensor memory, and random numbers to the input."""
@@ -157,24 +162,6 @@ def _device() -> Iterator[Device]:
             yield device
     finally:
         device.close()
-
-
-def _untimed(flavour: Flavour, plan: bytes, report: Reporter) -> EngineLayers:
-    loaded = _load(flavour, plan)
-    try:
-        return EngineLayers(layer_records(loaded.layer_information()))
-    except ValueError as error:
-        report.warn(f"the engine inspector's answer cannot be read ({error}); the manifest lists no layers")
-        return EngineLayers()
-    finally:
-        loaded.close()
-
-
-def _load(flavour: Flavour, plan: bytes) -> LoadedPlan:
-    try:
-        return flavour.load(plan, _WHERE)
-    except PlanError as error:
-        raise BuildError(error.problem, run="face3d-trt doctor") from error
 
 
 def _in_a_line(error: Face3DError) -> str:
