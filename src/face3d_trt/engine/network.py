@@ -58,6 +58,10 @@ def plan_operations(inspection: str) -> list[Operation]:
 
 def tensor_record(tensor: Any) -> TensorRecord:
     """Name, dtype and shape of an ITensor of the network."""
-    return TensorRecord(
-        name=tensor.name, dtype=_NAMES.get(tensor.dtype.name, tensor.dtype.name.lower()), shape=tuple(tensor.shape)
-    )
+    return TensorRecord(name=tensor.name, dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape))
+
+
+def dtype_name(dtype: Any) -> str:
+    """NumPy's name of a value of TensorRT's DataType."""
+    name = str(dtype.name)
+    return _NAMES.get(name, name.lower())
