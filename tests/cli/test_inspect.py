@@ -22,7 +22,7 @@ from face3d_trt.records import Calibration, Gpu, LayerRecord, Manifest, ModelInf
 HEAVY = ("torch", "onnx", "onnxruntime", "modelopt", "tensorrt", "tensorrt_rtx", "polygraphy", "pycuda", "cv2", "numpy")
 H200 = Gpu(name="NVIDIA H200", compute_capability="9.0", driver="580.159")
 L4 = Gpu(name="NVIDIA L4", compute_capability="8.9", driver="580.159")
-PLAN = bytes(range(256)) * 64
+PLAN = b"ftrt" + bytes(range(256)) * 64  # the first four bytes are those of TensorRT 8.6
 MODEL = ModelInfo(
     source="damo/cv_resnet50_face-reconstruction",
     revision="v2.0.0-HRN",
@@ -174,7 +174,7 @@ def test_json_has_everything(run: Any, plan: Path) -> None:
     [
         lambda path: path.write_bytes(PLAN[:1000]),
         lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(PLAN[::-1]),
+        lambda path: path.write_bytes(PLAN[:-1] + b"?"),
         lambda path: path.write_bytes(PLAN + b"more"),
         lambda path: path.unlink(),
     ],

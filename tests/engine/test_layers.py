@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from face3d_trt.engine.network import plan_operations
 from face3d_trt.engine.shares import shares
 from face3d_trt.records import LayerRecord
 
+# From the inspection of a full-sized network (uint8 input, int8, 8.6.0 on an H200); the seventh layer from another one.
+REAL = (Path(__file__).parent / "inspector-8.6.0.json").read_text(encoding="utf-8")
 INT8_32 = "Thirty-two wide channel vectorized row major Int8 format"
 HALF_8 = "Channel major FP16 format where channel % 8 == 0"
 FLOAT = "Row major linear FP32"
@@ -40,6 +43,33 @@ def conv(name: str, weights: str, inputs: list[str], outputs: list[str]) -> dict
     return layer(
         name, "CaskConvolution", inputs, outputs, ParameterType="Convolution", Weights={"Type": weights, "Count": 9408}
     )
+
+
+def test_layers_of_a_real_engine() -> None:
+    found = [(each.name.split("/")[0][:34], each.kind, each.precision) for each in layer_records(REAL)]
+    assert found == [
+        ("{ForeignNode[front", MOVES, "fp16"),  # uint8 to fp16
+        ("front", MOVES, "fp16"),  # its transposition
+        ("PWN(front.255 + (Unnamed Layer* 3)", "PointWiseV2", "fp16"),
+        ("backbone.conv1.weight + backbone.c", "CaskConvActPool", "int8"),
+        ("backbone.layer1.0.conv1.weight + b", "CaskConvolution", "int8"),
+        ("backbone.layer4.1.relu", MOVES, "fp16"),  # a DequantizeLinear
+        ("PWN(backbone.layer1.0", "PointWiseV2", "int8"),  # a residual add
+        ("backbone.layer4.2.conv3.weight + b", "CaskConvolution", "int8"),  # hands on fp16
+        ("Reformatting CopyNode for Input Te", MOVES, "fp16"),
+        ("backbone.avgpool", "CaskPooling", "fp16"),
+        ("final_layers.0", "CaskGemmConvolution", "fp16"),  # seven heads at once
+        ("Reformatting CopyNode for Input Te", MOVES, "fp32"),
+        ("Reshape", MOVES, "fp32"),
+    ]
+    assert shares(layer_records(REAL)).convolutions == {"int8": 3, "fp16": 1}
+
+
+def test_a_convolution_that_pools_has_its_weights_counted() -> None:
+    """Its weights stand in a field of another name."""
+    assert [(each.precision, each.convolution) for each in plan_operations(REAL)] == [("int8", True)] * 3 + [
+        ("fp16", True)
+    ]
 
 
 def test_a_convolution_computes_in_the_type_of_its_weights_whatever_it_hands_on() -> None:

@@ -39,8 +39,9 @@ _CONTROL = re.compile(r"\s*[\x00-\x1f]+\s*")
 _CONVOLUTION = re.compile(r"conv|correlation", re.IGNORECASE)
 _CONV_NODE = re.compile(r"\bConv(_\d+)?(\]|$)")  # in "[ONNX Layer: backbone.conv1/Conv]"
 _MOVING = {"reformat", "noop", "shuffle", "cast", "copy", "move", "slice", "constant", "identity"}
-_MOVING |= {"concat", "concatenation", "signal", "wait"}  # the last two between streams
+_MOVING |= {"transpose", "concat", "concatenation", "signal", "wait"}  # the last two keep streams in step
 _COMPILED = re.compile(r"__myl_([A-Za-z]+)")  # the compiler names a kernel after its steps: __myl_MoveCast_0
+_REGION = re.compile(r"\{ForeignNode\[(?:[^\[\]]*/)?(\w+)\]\}")  # handed to that compiler by 8.6, a single node here
 _STEP = re.compile(r"[A-Z][a-z]*")
 _MOVING_STEPS = {"Move", "Cast", "Tran", "Resh", "Conc", "Slic"}
 
@@ -108,8 +109,11 @@ def with_times(layers: Iterable[LayerRecord], times: Mapping[str, float]) -> tup
 
 def weights_precision(layer: Mapping[str, Any]) -> Computes | None:
     """Of a layer's weights; None where the inspector names none."""
-    weights = layer.get("Weights")
-    return _type_of(str(weights.get("Type", ""))) if isinstance(weights, dict) else None
+    for field in ("Weights", "ConvWeights"):  # the latter of a convolution that pools as well (CaskConvActPool)
+        weights = layer.get(field)
+        if isinstance(weights, dict):
+            return _type_of(str(weights.get("Type", "")))
+    return None
 
 
 def is_convolution(layer: Mapping[str, Any]) -> bool:
@@ -137,7 +141,11 @@ def _moves(layer: Mapping[str, Any]) -> bool:
     kind = str(layer.get("LayerType", "")).lower()
     if kind in _MOVING or str(layer.get("ParameterType", "")).lower() in _MOVING:
         return True
-    steps = _COMPILED.match(str(layer.get("Name", ""))) if kind == "kgen" else None
+    name = str(layer.get("Name", ""))
+    if kind == "myelin":
+        region = _REGION.fullmatch(name)
+        return region is not None and region[1].lower() in _MOVING
+    steps = _COMPILED.match(name) if kind == "kgen" else None
     return steps is not None and set(_STEP.findall(steps[1])) <= _MOVING_STEPS
 
 

@@ -130,7 +130,7 @@ def _print_layers(manifest: Manifest, console: Console, every_layer: bool) -> No
     if others and not every_layer:
         console.print(f"convolutions not in {manifest.precision}:", highlight=False)
         for layer in others[:LAYERS_SHOWN]:
-            console.print(f"  {layer.precision}  {layer.name}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  {layer.precision}  {_short(layer.name)}", markup=False, highlight=False, soft_wrap=True)
         if len(others) > LAYERS_SHOWN:
             console.print(f"  and {len(others) - LAYERS_SHOWN} more", highlight=False)
     console.print()
@@ -151,8 +151,15 @@ def _layer_table(chosen: tuple[LayerRecord, ...], layers: tuple[LayerRecord, ...
     for layer in chosen:
         time = layer.time_ms or 0.0
         cells = [f"{time:.4f}", f"{time / total:.1%}"] if timed else []
-        table.add_row(*cells, layer.precision, Text(layer.kind), Text(layer.name))
+        table.add_row(*cells, layer.precision, Text(layer.kind), Text(_short(layer.name)))
     return table
+
+
+def _short(name: str) -> str:
+    """A layer's name without the weights that TensorRT 8.6 puts before the operations that use them."""
+    parts = name.split(" + ")
+    operations = [part for part in parts if not part.endswith((".weight", ".weight_QuantizeLinear"))]
+    return " + ".join(operations or parts)
 
 
 def _table(*columns: str) -> Table:
