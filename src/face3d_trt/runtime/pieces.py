@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from face3d_trt.errors import InputError
-from face3d_trt.names import MAX_SIDE, MIN_SIDE
+from face3d_trt.names import CROP, MAX_SIDE, MIN_SIDE
 
 if TYPE_CHECKING:
     from face3d_trt.engine.profile import Layout
@@ -52,7 +52,7 @@ class Limits:
         return f"batch {rows} at {tall} x {wide}"
 
 
-ANY_SIZE = Limits(0, (1, 8, 32), (MIN_SIDE, MIN_SIDE, MAX_SIDE), (MIN_SIDE, MIN_SIDE, MAX_SIDE))
+ANY_SIZE = Limits(0, (1, 8, 32), (MIN_SIDE, CROP, MAX_SIDE), (MIN_SIDE, CROP, MAX_SIDE))
 """For a graph that is no plan: any size that `export` allows, 32 rows at a time so that memory stays bounded."""
 
 
