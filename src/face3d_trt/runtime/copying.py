@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
 
@@ -33,7 +34,7 @@ def copy(target: Array, source: Array) -> None:
     count = min(crew.threads + 1, len(target), target.nbytes // _SHARE)
     cuts = [len(target) * index // count for index in range(count + 1)]
     done: SimpleQueue[BaseException | None] = SimpleQueue()
-    for start, stop in zip(cuts[1:-1], cuts[2:], strict=True):
+    for start, stop in pairwise(cuts[1:]):
         crew.parts.put((target[start:stop], source[start:stop], done))
     try:
         np.copyto(target[: cuts[1]], source[: cuts[1]])
@@ -54,7 +55,7 @@ class _Crew:
 
 
 @functools.cache
-def _crew(pid: int) -> _Crew:  # noqa: ARG001  # a forked child has none of its parent's threads
+def _crew(pid: int) -> _Crew:  # a forked child has none of its parent's threads
     return _Crew()
 
 

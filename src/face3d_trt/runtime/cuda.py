@@ -2,13 +2,13 @@
 
 What pycuda 2026.1 does, read in its cuda.hpp, and what follows for this file:
 
-* It keeps a stack of contexts per thread, and a thread that ends with something on it aborts the process ("context stack
-  was not empty"). So nothing waits for work with a context pushed, and every push has its pop in a `with`.
+* It keeps a stack of contexts per thread, and a thread that ends with something on it aborts the process ("context
+  stack was not empty"). So nothing waits for work with a context pushed, and every push has its pop in a `with`.
 * Memory, streams and events remember the context object that was on top when they were made. They can be freed by any
   thread that has this very object pushed; otherwise only by the thread that retained the context, and by others not at
   all, silently. So everything is freed explicitly, under `Device.current`.
-* `Context.detach` gives a primary context back but leaves it on CUDA's own stack of the calling thread. So a thread made
-  for the purpose does that, and ends.
+* `Context.detach` gives a primary context back but leaves it on CUDA's own stack of the calling thread. So a thread
+  made for the purpose does that, and ends.
 * A destructor that fails prints to stderr, or, if the context cannot be made current (after a fork), ends the process.
   So in a forked child, and after an error that no CUDA call survives, nothing is freed at all.
 * Copies, launches and waits release the interpreter's lock; allocating and freeing do not.
@@ -66,9 +66,8 @@ class Device:
         self._driver = driver = _driver()
         count = driver.Device.count()
         if not 0 <= index < count:
-            raise MissingError(
-                f"there is no GPU {index}", allowed=f"0 to {count - 1}" if count else "no GPU is visible", run="nvidia-smi"
-            )
+            allowed = f"0 to {count - 1}" if count else "no GPU is visible"
+            raise MissingError(f"there is no GPU {index}", allowed=allowed, run="nvidia-smi")
         raw = driver.Device(index)
         major, minor = raw.compute_capability()
         self.index, self.name, self.compute_capability = index, raw.name(), f"{major}.{minor}"
@@ -381,7 +380,8 @@ def _driver() -> Any:
     try:
         driver.init()
     except driver.Error as error:
-        raise MissingError(f"CUDA does not start: {error}", allowed="an NVIDIA GPU with its driver", run="nvidia-smi") from error
+        allowed = "an NVIDIA GPU with its driver"
+        raise MissingError(f"CUDA does not start: {error}", allowed=allowed, run="nvidia-smi") from error
     return driver
 
 
@@ -408,9 +408,19 @@ def _release(context: Any) -> None:
 
 @functools.cache
 def _watch_process() -> None:
-    """From the first device on: leave CUDA alone in forked children, and free everything before the interpreter goes."""
-    os.register_at_fork(after_in_child=lambda: [_leave_alone(device) for device in _devices])
-    atexit.register(lambda: [device._end() for device in tuple(_devices)])
+    """From the first device on: leave CUDA alone in forked children, free everything before the interpreter goes."""
+    os.register_at_fork(after_in_child=_leave_all_alone)
+    atexit.register(_end_all)
+
+
+def _leave_all_alone() -> None:
+    for device in tuple(_devices):
+        _leave_alone(device)
+
+
+def _end_all() -> None:
+    for device in tuple(_devices):
+        device._end()
 
 
 def _leave_alone(device: Device) -> None:

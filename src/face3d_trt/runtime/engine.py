@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from face3d_trt.errors import EngineError, Face3DError, InputError
-from face3d_trt.runtime.devicearray import DeviceArray
-from face3d_trt.runtime.dlpack import LEGACY_STREAM, device_view, memory_of, stream_handle
+from face3d_trt.runtime.dlpack import stream_handle
 from face3d_trt.runtime.fitting import Budget
-from face3d_trt.runtime.flights import Batch, Completer, launch, run_here
+from face3d_trt.runtime.flights import Batch, Completer, land, launch, run_here
 from face3d_trt.runtime.inputs import DeviceImages, HostImages, Spec
 from face3d_trt.runtime.interface import FaceEngine, HostArray, HostResults
-from face3d_trt.runtime.lane import PLAIN_RUNS, Lane
+from face3d_trt.runtime.lane import PLAIN_RUNS, SMALL_ROWS, Lane
 from face3d_trt.runtime.loans import Loans
+from face3d_trt.runtime.ondevice import OnDevice
+from face3d_trt.runtime.pieces import Piece
 from face3d_trt.runtime.slots import Slot, SlotPool
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ class Engine(FaceEngine):
     name, and `to="device"` leaves results there; `out=` then takes arrays on the GPU too. Memory given as `out` or
     returned by to="device" must not be reused while the stream it is ordered on has not come that far.
 
-    Batches of up to 16 rows run as one CUDA graph each once a size has come a few times (needs cuda-python), larger ones
-    with uploads, runs and downloads overlapped on three streams. A graph is valid for one shape and one set of buffers;
-    lane.py says why it stays so.
+    Batches of up to 16 rows run as one CUDA graph each once a size has come a few times (needs cuda-python), larger
+    ones with uploads, runs and downloads overlapped on three streams. A graph is valid for one shape and one set of
+    buffers; lane.py says why it stays so.
 
     Args:
         plan: With its manifest beside it.
@@ -117,7 +118,7 @@ class Engine(FaceEngine):
         graphs: GraphMaker | None,
         *,
         manifest: Manifest | None,
-        model: ModelInfo | None,
+        model: ModelInfo,
         backend: str,
         contexts: int,
         budget: Budget,
@@ -131,14 +132,14 @@ class Engine(FaceEngine):
         self._completers: dict[Lane, Completer] = {}
         self._closing = threading.Lock()
         self._warming = threading.Lock()
+        self._loans = Loans(gpu)
         try:
             self.inputs, self.outputs, self.profiles = plan.inputs, plan.outputs, plan.profiles
             self._spec = Spec(plan.inputs, plan.outputs, plan.profiles, check=check, device=gpu.index)
             ring = budget.fit(self._spec, plan.scratch_bytes(), contexts, RING)
             with gpu.current():
                 self._lanes = tuple(Lane(gpu, plan, self._spec, graphs, ring) for _ in range(contexts))
-                self._inlet = gpu.stream()
-                self._loans = Loans(gpu)
+                self._on_device = OnDevice(gpu, self._spec, self._loans, gpu.stream())
                 if contexts > 1:
                     self._prepare_all()
         except BaseException:
@@ -148,10 +149,7 @@ class Engine(FaceEngine):
         self._completers = {
             lane: Completer(self._pool, f"face3d-trt results {index}") for index, lane in enumerate(self._lanes)
         }
-        if manifest is not None:
-            self.manifest = manifest
-        if model is not None:
-            self.model = model
+        self.manifest, self.model = manifest, model
         self.backend, self.depth, self.device, self.graphs = backend, self._pool.count, gpu.index, graphs is not None
         _close_at_exit()
         _open_engines.add(self)
@@ -169,7 +167,7 @@ class Engine(FaceEngine):
         self._check_usable()
         names = self._spec.choose(outputs)
         if to == "device":
-            return self._to_device(images, names, out or {}, stream)
+            return self._left_there(images, names, out or {}, stream)
         if to != "host":
             raise InputError(f"to={to!r}", allowed='"host", "device"')
         batch = self._batch(images, names, out, stream)
@@ -253,42 +251,70 @@ class Engine(FaceEngine):
 
     def _batch(self, images: Any, names: tuple[str, ...], out: Mapping[str, Any] | None, stream: Any) -> Batch:
         """A batch whose results go to the host."""
-        checked = self._check_images(images, stream)
+        if type(images) is np.ndarray and stream is None:
+            checked = self._spec.check(images)
+            caller = None
+        else:
+            caller = stream_handle(stream)
+            checked = self._on_device.check(images, caller)
         results = self._spec.arrays(names, checked.batch, out)
         if isinstance(checked, HostImages):
             array = checked.array
             return Batch(checked.pieces, array.shape, array, results, names, self._loans.holds(array))
-        return self._from_device(checked, results, names, stream)
+        return self._on_device.to_host(checked, results, names, caller)
 
-    def _to_device(self, images: Any, names: tuple[str, ...], out: Mapping[str, Any], stream: Any) -> dict[str, Any]:
-        checked = self._check_images(images, stream)
-        targets = self._targets(names, checked.batch, out, stream)
-        if isinstance(checked, HostImages):
-            array = checked.array
-            batch = Batch(checked.pieces, array.shape, array, {}, (), self._loans.holds(array))
-            batch.after = LEGACY_STREAM if stream is None else stream_handle(stream)
-        else:
-            batch = self._from_device(checked, {}, (), stream)
-            batch.after = batch.before[0]
-        after = batch.after
-        results = {}
-        with self._gpu.current():
-            for name in names:
-                if name not in targets:
-                    shape, dtype = (checked.batch, *self._row_shape(name)), np.dtype(np.float32)
-                    loan = self._loans.on_device(checked.batch * self._spec.row_bytes(name), after or LEGACY_STREAM)
-                    results[name] = DeviceArray(loan.memory.address, shape, dtype, loan)
-                    targets[name] = loan.memory.address
-                else:
-                    results[name] = out[name]
-        batch.targets = {name: (address, self._spec.row_bytes(name)) for name, address in targets.items()}
-        if stream is not None or not isinstance(checked, HostImages):
-            batch.before = tuple(dict.fromkeys((*batch.before, after or LEGACY_STREAM)))
-        batch.keep = (batch.keep, images, results)
+    def _left_there(self, images: Any, names: tuple[str, ...], out: Mapping[str, Any], stream: Any) -> dict[str, Any]:
+        """Results on the GPU, which may not be there yet."""
+        caller = stream_handle(stream)
+        checked = self._on_device.check(images, caller)
+        direct = isinstance(checked, HostImages) and self._loans.holds(checked.array)
+        batch, results = self._on_device.to_device(checked, names, out, caller, direct)
         run_here(self._pool, batch, self._take)
-        if batch.direct or isinstance(checked, HostImages):
-            pass
         return results
+
+    def _take(self) -> Slot:
+        slot = self._pool.try_take()
+        while slot is None and self._help_out():
+            slot = self._pool.try_take()
+        return slot or self._pool.take()
+
+    def _help_out(self) -> bool:
+        """In a callback of a future: fetch a result, as the thread that does it is busy with the callback."""
+        return any(completer.help_out() for completer in self._completers.values())
+
+    def _warm(self, slots: Sequence[Slot], checked: HostImages | DeviceImages) -> None:
+        for rows, profile in dict.fromkeys((piece.rows, piece.profile) for piece in checked.pieces):
+            images = np.zeros(self._spec.shape(rows), self._spec.dtype)
+            names = self._spec.choose(None)
+            batch = Batch((Piece(0, rows, profile),), images.shape, images, self._spec.arrays(names, rows), names)
+            for slot in slots:
+                for _ in range(PLAIN_RUNS + 2 if rows <= SMALL_ROWS else 1):
+                    land(launch(slot, batch, batch.pieces[0]))
+
+    def _free(self) -> None:
+        gpu = self._gpu
+        if not gpu.dead:
+            with gpu.current():
+                for lane in self._lanes:
+                    for slot in lane.slots:
+                        slot.settle()
+                    lane.close()
+                self._loans.close()
+                self._plan.close()
+            gpu.companion = None
+        gpu.close()
+
+    def _prepare_all(self) -> None:
+        """A context of every lane, now: whether the plan allows several should not show in the first busy hour."""
+        try:
+            for lane in self._lanes:
+                lane.prepare(0)
+        except EngineError as error:
+            raise EngineError(
+                f"contexts={len(self._lanes)}: {error.problem}",
+                allowed="contexts=1, or a plan whose profiles can be shared by contexts",
+                run="face3d-trt build    # builds such plans where TensorRT can",
+            ) from error
 
 
 def _record(gpu: Device) -> Any:
@@ -306,4 +332,9 @@ def _check_options(contexts: int, memory_limit: int | None) -> None:
 
 @functools.cache
 def _close_at_exit() -> None:
-    atexit.register(lambda: [engine.close() for engine in tuple(_open_engines)])
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for engine in tuple(_open_engines):
+        engine.close()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from face3d_trt.errors import Face3DError
 from face3d_trt.runtime.copying import copy
 from face3d_trt.runtime.lane import Away
 
@@ -113,7 +112,7 @@ def launch(slot: Slot, batch: Batch, piece: Piece, *, sleeping: bool = False) ->
                 images = images[piece.start : piece.stop]
             staged = images is not None and (bucket.small or not batch.direct)
             place = slot.place(bucket, batch.wanted, staged=staged)
-            if staged:
+            if images is not None and place.images is not None:
                 copy(place.images, images)
                 images = place.images
             if away is None and bucket.small:
@@ -240,9 +239,6 @@ def _slot(pool: SlotPool, flights: list[Flight], take: Any) -> Slot:
 
 def _give_up(pool: SlotPool, flights: Sequence[Flight], slot: Slot | None) -> None:
     for lane in {flight.slot.lane for flight in flights}:
-        try:
-            lane.settle()
-        except Face3DError:
-            continue
+        lane.settle()
     for each in (*(flight.slot for flight in flights), *((slot,) if slot else ())):
         pool.give(each)

@@ -36,12 +36,10 @@ class GraphMaker(Protocol):
 
 def find_graphs() -> GraphMaker | None:
     """cuda-python's; None where it is not installed."""
-    for name in ("cuda.bindings.driver", "cuda.cuda"):  # from 12.6 on, and before
-        try:
-            return CudaGraphs(importlib.import_module(name))
-        except (ImportError, OSError, RuntimeError):
-            continue
-    return None
+    try:
+        return CudaGraphs(importlib.import_module("cuda.bindings.driver"))
+    except (ImportError, OSError, RuntimeError):  # not installed, or for another driver
+        return None
 
 
 class CudaGraphs:
@@ -66,7 +64,9 @@ class CudaGraphs:
         with _CAPTURE:
             gc.disable()
             try:
-                self._ask(driver.cuStreamBeginCapture, handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+                self._ask(
+                    driver.cuStreamBeginCapture, handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+                )
                 try:
                     work()
                 finally:

@@ -3,8 +3,8 @@
 Why graphs and contexts are as they are. A CUDA graph holds the parameters of every kernel: addresses of input, outputs,
 weights, TensorRT's scratch and its persistent memory, and numbers that followed from the shape. It does not hold what
 TensorRT keeps on the GPU for a context and rewrites when the context's shape changes, nor memory that it then allocates
-anew. So a graph that was captured from a context which later ran another shape can give wrong rows (NVIDIA/TensorRT#3798,
-#2603), and NVIDIA's guide advises one context per graph. Hence:
+anew. So a graph that was captured from a context which later ran another shape can give wrong rows
+(NVIDIA/TensorRT#3798, #2603), and NVIDIA's guide advises one context per graph. Hence:
 
 * A shape whose runs are captured has an execution context of its own, which never sees another shape. It has run once,
   plainly, before the capture, as TensorRT finishes its set-up for a shape in the first run.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -194,12 +195,9 @@ class Lane:
 
     def settle(self) -> None:
         """Wait for everything, after an error; a second one is not raised, as the first says more."""
-        for stream in (self.up, self.run, self.down):
-            try:
-                with self.device.current():
-                    stream.synchronize()
-            except Face3DError:
-                return
+        with suppress(Face3DError), self.device.current():
+            for stream in (self.up, self.run, self.down):
+                stream.synchronize()
 
     def close(self) -> None:
         """Destroy graphs and contexts; nothing may be in flight. The device frees the rest."""
@@ -234,9 +232,7 @@ class Lane:
                 device.copy_on(addresses[bucket.input.name], away.images, bucket.input.nbytes, self.run)
             else:
                 addresses[bucket.input.name] = away.images
-        for name, address in (away.results or {}).items():
-            if address % ALIGNMENT == 0:
-                addresses[name] = address
+        addresses |= {name: address for name, address in (away.results or {}).items() if address % ALIGNMENT == 0}
         return tuple(addresses.items())
 
     def _deliver(self, place: Place, addresses: Sequence[Address], results: Mapping[str, int]) -> None:

@@ -54,7 +54,8 @@ class Loans:
             return False
         address = array.__array_interface__["data"][0]
         return any(
-            start <= address and address + array.nbytes <= start + nbytes for start, nbytes in tuple(self._pinned.items())
+            start <= address and address + array.nbytes <= start + nbytes
+            for start, nbytes in tuple(self._pinned.items())
         )
 
     def give_back(self, memory: DeviceMemory | PinnedMemory) -> None:
