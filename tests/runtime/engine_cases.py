@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.runtime.network import LARGEST, expected, pictures
 
 from face3d_trt.errors import EngineError, InputError, MissingError
 from face3d_trt.runtime.engine import RING
-from tests.runtime.network import LARGEST, expected, pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("coeffs", "vertex")
@@ -219,9 +219,9 @@ def test_arrays_on_the_gpu_are_read_where_they_lie(parts, batch, interface):
 
 @pytest.mark.parametrize("batch", [3, 70])
 def test_rows_on_the_gpu_that_are_not_aligned_are_taken_all_the_same(parts, batch):
-    """(64, 65) pictures: 49,920 bytes a row, and results of 1,028 bytes a row, cut into pieces."""
+    """Pictures of 51,480 bytes and results of 1,028, where TensorRT wants multiples of 256; and those in pieces."""
     engine = parts.open()
-    images = pictures(batch + 1, 0, 64, 65)
+    images = pictures(batch + 1, 0, 65, 66)
     with parts.on_gpu(engine, images, "dlpack", skip=1) as there:
         check(engine(there), images[1:])
         results = engine(there, to="device")

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from face3d_trt.runtime.engine import Engine
-from face3d_trt.runtime.fitting import Budget
+import numpy as np
 from tests.runtime.fakes import FakeDevice, FakeGraphs, FakePlan
 from tests.runtime.network import MODEL, build_plan
+
+from face3d_trt.runtime.devicearray import DeviceArray
+from face3d_trt.runtime.engine import Engine
+from face3d_trt.runtime.fitting import Budget
+
+
+@dataclass
+class Producer:
+    """The owner of pictures on the GPU; see devicearray.Owner."""
+
+    gpu: Any
+    stream: int
+
+    @property
+    def device(self) -> int:
+        return self.gpu.index
+
+    def order(self, stream: int) -> None:
+        with self.gpu.current():
+            self.gpu.order(self.stream, stream)
+
+
+@dataclass
+class OnlyCudaArrayInterface:
+    __cuda_array_interface__: dict[str, Any]
 
 
 @dataclass
@@ -69,6 +95,27 @@ class Parts:
         from face3d_trt.runtime.graphs import find_graphs
 
         return find_graphs()
+
+    @contextmanager
+    def on_gpu(self, engine: Engine, images: np.ndarray, interface: str, skip: int = 0) -> Iterator[Any]:
+        """The pictures from row `skip` on, on the GPU, brought there by a stream that may not have come that far."""
+        gpu = engine._gpu
+        with gpu.current():
+            memory, stream, pinned = gpu.alloc(images.nbytes), gpu.stream(), gpu.pinned(images.nbytes)
+            pinned.array[:] = images.reshape(-1).view(np.uint8)
+            gpu.copy_in(memory.address, pinned.array, stream)
+        address, rest = memory.address + images[:skip].nbytes, images[skip:]
+        array = DeviceArray(address, rest.shape, rest.dtype, Producer(gpu, stream.handle))
+        yield array if interface == "dlpack" else OnlyCudaArrayInterface(array.__cuda_array_interface__)
+        with gpu.current():
+            stream.synchronize()
+            for each in (memory, stream, pinned):
+                each.free()
+
+    def used_memory(self, engine: Engine) -> int:
+        with engine._gpu.current():
+            free, total = engine._gpu.memory()
+        return total - free
 
     def close(self) -> None:
         for engine in self.engines:

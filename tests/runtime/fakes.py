@@ -8,6 +8,7 @@ depends on, gives wrong rows or an error.
 
 from __future__ import annotations
 
+import atexit
 import bisect
 import itertools
 import os
@@ -91,6 +92,7 @@ class FakeDevice:
         self._random = random.Random(index)
         self.streams[LEGACY] = self.streams[0] = FakeStream(self, LEGACY)
         self.live.discard(self.streams[LEGACY])
+        atexit.register(self.end)
 
     @property
     def depth(self) -> int:
@@ -198,16 +200,23 @@ class FakeDevice:
         if self._closing and not self.live:
             self.released = True
             self.streams[LEGACY].stop()
+            atexit.unregister(self.end)
+
+    def end(self) -> None:
+        for each in tuple(self.live):
+            each.lent = False
+        self._closing = False
+        self.close()
 
 
 class FakeResource:
     def __init__(self, device: FakeDevice) -> None:
-        self.device, self.lent, self.is_free = device, False, False
+        self.device, self.lent, self.freed = device, False, False
         device.live.add(self)
 
     def free(self) -> None:
-        if not self.is_free:
-            self.is_free = True
+        if not self.freed:
+            self.freed = True
             self.device.live.discard(self)
             self.release()
 
@@ -244,8 +253,9 @@ class FakeStream(FakeResource):
         self.handle = handle
         self.capturing: list[Callable[[], None]] | None = None
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=f"stream {handle}", daemon=True)
         if device.delay is not None:
-            threading.Thread(target=self._work, name=f"stream {handle}", daemon=True).start()
+            self._thread.start()
 
     def put(self, work: Callable[[], None]) -> None:
         if self.capturing is not None:
@@ -268,7 +278,9 @@ class FakeStream(FakeResource):
         self.put(lambda: wait_for(ticket))
 
     def stop(self) -> None:
-        self._queue.put(None)
+        if self.device.delay is not None:
+            self._queue.put(None)
+            self._thread.join(PATIENCE)
 
     def release(self) -> None:
         self.stop()

@@ -251,6 +251,11 @@ class _Resource:
         self._device, self._raw, self.lent = device, raw, False
         device.remember(self)
 
+    @property
+    def freed(self) -> bool:
+        """Whether it is gone; at exit everything is, whoever still holds it."""
+        return self._raw is None
+
     def free(self) -> None:
         """Give it back; nothing happens the second time."""
         if self._raw is None or self._device.dead:  # the dead device keeps it

@@ -143,6 +143,7 @@ class Engine(FaceEngine):
                 if contexts > 1:
                     self._prepare_all()
         except BaseException:
+            self._closed = True
             self._free()
             raise
         self._pool = SlotPool([lane.slots for lane in self._lanes])

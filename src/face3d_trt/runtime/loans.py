@@ -60,6 +60,8 @@ class Loans:
 
     def give_back(self, memory: DeviceMemory | PinnedMemory) -> None:
         """Called by whoever was the last to hold it."""
+        if memory.freed:
+            return
         self._back.append(memory)
         if self._closed and not self._device.dead:
             with self._device.current():
