@@ -173,6 +173,7 @@ def _print_typed(record: TypedRecord, options: BuildOptions, seconds: float) -> 
 
 
 def _print(manifest: Manifest, plan: Path, typed: Path, seconds: float) -> None:
+    from face3d_trt.engine.shares import shares
     from face3d_trt.engine.sizes import format_size
     from face3d_trt.graph.counts import Tally
 
@@ -185,6 +186,8 @@ def _print(manifest: Manifest, plan: Path, typed: Path, seconds: float) -> None:
         ("typed", str(typed)),
         ("precision", f"{found}; layers: {counts}"),
     ]
+    if manifest.engine_layers:
+        rows.append(("engine", shares(manifest.engine_layers).describe(manifest.precision)))
     for each in manifest.profiles:
         shapes = (f"{name}={'x'.join(map(str, getattr(each, name)))}" for name in ("min", "opt", "max"))
         rows.append(("profile", ",".join(shapes)))

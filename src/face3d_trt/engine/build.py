@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import face3d_trt
 from face3d_trt.engine.flavour import Flavour, find_flavour
+from face3d_trt.engine.layer_times import EngineLayers, layers_of
 from face3d_trt.engine.options import BuildOptions as BuildOptions
 from face3d_trt.engine.options import check_plan, check_typed
 from face3d_trt.engine.profile import Profile
@@ -119,7 +120,7 @@ def _make(job: _Job, report: Reporter) -> Manifest:
     built = _build(flavour, parsed, recipe, timings.data, report)
     if not flavour.strongly_typed:
         prove(built.tally, options.precision, report)
-    manifest = _manifest(job, parsed, built)
+    manifest = _manifest(job, parsed, built, layers_of(flavour, built, recipe, report))
     write_together([(options.plan, built.plan), (manifest_path(options.plan), manifest.to_json())])
     timings.keep(built.timing_cache, lambda ours, theirs: flavour.merge_timings(parsed, ours, theirs), report)
     return manifest
@@ -164,7 +165,7 @@ def _build(flavour: Flavour, parsed: Parsed, recipe: Recipe, cache: bytes | None
     return run_cancellable(work, patience_s=_PATIENCE_S if flavour.cancellable else 0)
 
 
-def _manifest(job: _Job, parsed: Parsed, built: Built) -> Manifest:
+def _manifest(job: _Job, parsed: Parsed, built: Built, engine: EngineLayers) -> Manifest:
     flavour, recipe = job.flavour, job.recipe
     return Manifest(
         flavour=flavour.name,
@@ -178,6 +179,8 @@ def _manifest(job: _Job, parsed: Parsed, built: Built) -> Manifest:
         layers=built.tally.operations,
         convolutions=built.tally.convolutions,
         inspected=built.inspected.operations if built.inspected else None,
+        engine_layers=engine.layers,
+        timed_at=engine.timed_at,
         optimization_level=recipe.optimization_level,
         hardware_compat=recipe.hardware_compat,
         version_compat=recipe.version_compat,

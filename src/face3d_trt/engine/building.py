@@ -19,6 +19,7 @@ from face3d_trt.names import INPUT
 if TYPE_CHECKING:
     from face3d_trt.engine import api
     from face3d_trt.engine.flavour import Flavour
+    from face3d_trt.graph.counts import Tally
     from face3d_trt.records import Precision
     from face3d_trt.report import Reporter
 
@@ -50,7 +51,7 @@ def build(
         data = bytes(plan)
         cache = bytes(config.get_timing_cache().serialize()) if timing_cache is not None else None
         inspection = inspect(flavour, data, recipe) if flavour.gpu else None
-    inspected = tally(plan_operations(inspection)) if inspection is not None else None
+    inspected = _counted(flavour, inspection) if inspection is not None else None
     found = inspected if inspected is not None and not flavour.strongly_typed else flavour.tally(parsed)
     return Built(data, cache, found, inspected, inspection)
 
@@ -119,6 +120,23 @@ def inspect(flavour: Flavour, plan: bytes, recipe: Recipe) -> str:
         return loaded.layer_information(context)
     finally:
         loaded.close()
+
+
+def _counted(flavour: Flavour, inspection: str) -> Tally | None:
+    """The layers with weights by precision; None where they cannot be read and need not be, as the graph's types bind.
+
+    Raises:
+        BuildError: They cannot be read, and nothing else tells the precision.
+    """
+    try:
+        return tally(plan_operations(inspection))
+    except ValueError as error:
+        if flavour.strongly_typed:
+            return None
+        raise BuildError(
+            f"{flavour} built a plan and its inspector's answer cannot be read ({error}), so its precision is unknown",
+            run="face3d-trt doctor",
+        ) from error
 
 
 def merge_timings(flavour: Flavour, parsed: Parsed, ours: bytes, theirs: bytes) -> bytes:
