@@ -132,6 +132,12 @@ class Device:
             code = code or cuda.cuStreamWaitEvent(ctypes.c_void_p(after), self._fence, 0)
         _expect(cuda, code)
 
+    def read(self, array: npt.NDArray[Any], address: int, after: int) -> None:
+        """Wait for the stream with the handle `after`, then copy to the host and wait for that."""
+        cuda = _libcuda()
+        _expect(cuda, cuda.cuStreamSynchronize(ctypes.c_void_p(after)))
+        self._driver.memcpy_dtoh(array, address)
+
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of the GPU, whoever uses the rest."""
         free, total = self._driver.mem_get_info()
@@ -151,6 +157,7 @@ class Device:
                     resource.free()
             if self._fence is not None:
                 _libcuda().cuEventDestroy_v2(self._fence)
+                self._fence = None
         self._release_if_unused()
 
     @property
@@ -391,7 +398,7 @@ def _expect(cuda: ctypes.CDLL, code: int) -> None:
     name = (text.value or b"unknown error").decode()
     if code in _BAD_STREAM:
         raise InputError(f"CUDA refuses the stream: {name}", allowed="a stream of the engine's GPU that exists")
-    raise EngineError(f"CUDA failed while one stream was to wait for another: {name}")
+    raise EngineError(f"CUDA failed on a stream of the caller: {name}")
 
 
 def _release(context: Any) -> None:
