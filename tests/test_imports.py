@@ -31,7 +31,9 @@ SERVING = (  # what a runtime needs of what is there
     "optional",
     "report",
     "engine.gpu",
+    "engine.inspect",
     "engine.profile",
+    "engine.show",
     "faces.images",
     "faces.align",
     "faces.tensor",
@@ -54,7 +56,9 @@ def test_shared_modules_load_no_framework(module):
     assert loaded_by(f"import face3d_trt.{module}", HEAVY) == []
 
 
-@pytest.mark.parametrize("verb", [[], ["standin"], ["export"], ["calib"], ["build"], ["compare"], ["doctor"]])
+@pytest.mark.parametrize(
+    "verb", [[], ["standin"], ["export"], ["calib"], ["build"], ["compare"], ["inspect"], ["doctor"]]
+)
 def test_help_loads_no_framework(verb):
     run = f"from face3d_trt.cli import app\napp({[*verb, '--help']!r}, standalone_mode=False)"
     assert loaded_by(run, HEAVY) == []

@@ -178,8 +178,11 @@ def test_a_profile_that_the_network_cannot_take_is_an_error_with_tensorrts_reaso
     assert "input" in str(caught.value)
 
 
-def test_no_other_file_imports_tensorrt_or_asks_for_its_version(root: Path) -> None:
-    imports = re.compile(r"^\s*(import|from)\s+tensorrt|import_module\(.tensorrt|(?<![\w-])trt\.[A-Z_]", re.MULTILINE)
-    sources = (root / "src" / "face3d_trt").rglob("*.py")
-    guilty = [path.name for path in sources if imports.search(path.read_text(encoding="utf-8"))]
-    assert sorted(guilty) == ["callbacks.py", "flavour.py"]
+def test_no_other_file_imports_tensorrt_and_no_other_room_speaks_to_it(root: Path) -> None:
+    imports = re.compile(r"^\s*(import|from)\s+tensorrt|import_module\(.tensorrt|_import\(.tensorrt", re.MULTILINE)
+    speaks = re.compile(r"(?<![\w-])trt\.[A-Z_]")
+    sources = {path: path.read_text(encoding="utf-8") for path in (root / "src" / "face3d_trt").rglob("*.py")}
+    assert [path.name for path, text in sources.items() if imports.search(text)] == ["flavour.py"]
+    assert {path.parent.name for path, text in sources.items() if speaks.search(text)} == {"engine"}
+    versions = [path.name for path, text in sources.items() if "trt.__version__" in text]
+    assert versions == ["flavour.py"]

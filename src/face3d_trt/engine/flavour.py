@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from face3d_trt.engine.callbacks import monitor, speaking_to
 from face3d_trt.engine.gpu import visible_gpus
+from face3d_trt.engine.loaded import LoadedPlan, load_plan
 from face3d_trt.engine.messages import Messages
 from face3d_trt.engine.network import network_operations, plan_operations
 from face3d_trt.engine.phases import Phases
@@ -190,6 +191,19 @@ class Flavour:
     def tally(self, parsed: Parsed) -> Tally:
         """In which precision the layers of a strongly typed network compute."""
         return tally(network_operations(parsed.network))
+
+    def load(self, plan: bytes, where: str, *, host_code: bool = False) -> LoadedPlan:
+        """A plan, deserialised on the device whose CUDA context is current in this thread.
+
+        Args:
+            plan: Raw.
+            where: What messages call it.
+            host_code: The manifest's `version_compat`: whether the runtime that such a plan carries may run.
+
+        Raises:
+            PlanError: This TensorRT refuses the plan.
+        """
+        return load_plan(self.module, str(self), plan, where, host_code=host_code)
 
     def runners(self, plan: bytes) -> Callable[[int], Any]:
         """Polygraphy runners of a plan: from the index of an optimization profile to a runner named `tensorrt`.
