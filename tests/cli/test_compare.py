@@ -64,3 +64,28 @@ def test_a_json_file_that_cannot_be_is_said_before_anything_is_measured(engines:
     assert f"cannot write {tmp_path}: Is a directory" in result.stderr
     assert result.stdout == ""
     assert "plan" not in result.stderr.partition("error:")[0]
+
+
+def test_a_reference_is_saved_here_and_used_there(engines: Path, tmp_path: Path) -> None:
+    plan = engines / "face3d_resnet50.fp16.plan"
+    result = face3d(engines.parent, "--save-reference", str(tmp_path / "ref.npz"), "--plan", str(plan))
+    assert result.returncode == 0, result.stderr
+    assert "ref.npz: 8 pictures at 224x224, outputs: coeffs, input: float32" in result.stdout
+    result = face3d(tmp_path, "--plan", str(plan), "--reference", "ref.npz")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "reference: ref.npz, by PyTorch" in result.stdout
+
+
+def test_options_that_would_be_left_aside_are_refused(tmp_path: Path) -> None:
+    for options in (
+        ("--reference", "r.npz", "--limit", "9"),
+        ("--reference", "r.npz", "--save-reference", "s.npz"),
+        ("--save-reference", "s.npz", "--json", "all.json"),
+        ("--size", "224x224"),
+        ("--outputs", "mesh"),
+        ("--save-reference", "s.npz", "--model", "model", "--size", "1x1"),
+    ):
+        result = face3d(tmp_path, *options)
+        assert result.returncode == 2, (options, result.stderr)
+        assert "allowed:" in result.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from face3d_trt.errors import PlanError
-from face3d_trt.parity.batches import batches, resize
+from face3d_trt.errors import PlanError, UsageError
+from face3d_trt.parity.batches import Batch, batches, parse_image_size, resize
 from face3d_trt.records import ProfileRecord
 
 
@@ -61,8 +61,22 @@ def test_every_picture_is_run_at_every_size_and_every_row_is_filled(pictures: in
     for batch in batches([profile(1, 8, 32)], "float32"):
         runs = list(batch.fill(pictures))
         assert all(run.shape == (batch.size,) for run in runs)
-        seen = set(np.concatenate(runs).tolist())
-        assert seen == set(range(min(pictures, 8) if batch.size == 1 else pictures))
+        assert set(np.concatenate(runs).tolist()) == set(range(pictures))
+
+
+def test_of_very_many_pictures_those_run_alone_are_spread_evenly() -> None:
+    alone = [int(index) for (index,) in Batch(0, 1, 224, 224).fill(1000)]
+    assert len(alone) == 64
+    assert (alone[0], alone[-1]) == (0, 999)
+    assert set(np.diff(alone)) == {15, 16}
+    assert set(np.concatenate(list(Batch(0, 3, 224, 224).fill(1000))).tolist()) == set(range(1000))
+
+
+def test_image_sizes_are_height_by_width_within_the_graphs_range() -> None:
+    assert parse_image_size("160x192") == (160, 192)
+    for text in ("160", "160x", "0x192", "63x224", "224x1025", "a x b", "224x224x3"):
+        with pytest.raises(UsageError, match="--size"):
+            parse_image_size(text)
 
 
 def test_crops_are_resized_only_where_the_profile_asks_for_it() -> None:

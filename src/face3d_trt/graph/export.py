@@ -80,7 +80,7 @@ def export_onnx(options: ExportOptions, report: Reporter = SILENT) -> ModelInfo:
     report.stage(f"load     {options.model}")
     model = load_model(options.model, morphable=options.outputs == "mesh")
     reference = reference_module(model, options.outputs, options.input)
-    info = _info(model, options)
+    info = model_info(model, options)
     report.stage(f"export   {options.output} (opset {OPSET}, dynamic batch, height, width)")
     graph = to_onnx(reference, options)
     write_info(graph, info)
@@ -200,7 +200,8 @@ class _quiet:  # noqa: N801  a context manager used like a function
             logger.setLevel(level)
 
 
-def _info(model: FaceModel, options: ExportOptions) -> ModelInfo:
+def model_info(model: FaceModel, options: ExportOptions) -> ModelInfo:
+    """The facts of a model, as the graph of these options carries them."""
     return ModelInfo(
         source=model.source,
         revision=model.revision,

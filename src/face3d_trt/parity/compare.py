@@ -8,28 +8,25 @@ from typing import TYPE_CHECKING
 
 from face3d_trt import __version__
 from face3d_trt.errors import PlanError
-from face3d_trt.files import sha256_file
 from face3d_trt.optional import require
 from face3d_trt.parity.limits import Limits, load_limits
-from face3d_trt.parity.verdict import Check, Failure, Row, Verdict
-from face3d_trt.records import Manifest, TypedRecord, manifest_path
+from face3d_trt.parity.verdict import Failure, Row, Verdict
+from face3d_trt.records import Manifest, manifest_path
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from face3d_trt.model.load import FaceModel
+    from face3d_trt.parity.basis import Bases
     from face3d_trt.parity.batches import Batch
     from face3d_trt.parity.memory import HostMemory
     from face3d_trt.parity.runners import Candidate
-    from face3d_trt.parity.session import Session
-    from face3d_trt.parity.truth import Reference
+    from face3d_trt.parity.truth import Truths
     from face3d_trt.records import Precision
 
 ENGINES = Path("engines")
 PICTURES = 32  # more cost minutes on two cores at full width and change no figure by much
 BUILD = "face3d-trt build"
-PLAN = "plan"  # name of the check of its bytes
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,8 @@ class CompareOptions:
             the plan's folder upwards.
         limits: A file like `limits.json`; None: the package's.
         limit: The most pictures that are taken of a folder, the first by name.
+        reference: A file of `compare --save-reference`, in the place of PyTorch, model and images. The ONNX files may
+            then be missing, and the packages onnx and onnxruntime too.
     """
 
     plan: Path
@@ -50,6 +49,7 @@ class CompareOptions:
     model: str | None = None
     limits: Path | None = None
     limit: int = PICTURES
+    reference: Path | None = None
 
 
 def find_plans(folder: Path = ENGINES, report: Reporter = SILENT) -> list[Path]:
@@ -80,58 +80,63 @@ def compare(options: CompareOptions, report: Reporter = SILENT) -> Verdict:
         PlanError: The plan, its manifest or one of the ONNX files is missing or damaged.
         GraphError: An ONNX file cannot be loaded.
         ModelError: The reference cannot be loaded, or is not where it was.
-        UsageError: The limits file is malformed.
+        UsageError: The limits file is malformed; the reference file is damaged, or does not fit the plan.
         ImageError, FaceError, CalibrationError: No picture can be used.
-        MissingError: A package or the model is missing here.
+        MissingError: A package or the model is missing here, or neither the plan nor its typed ONNX can be run.
     """
     return next(compare_each([options], report))
 
 
 def compare_each(every: Iterable[CompareOptions], report: Reporter = SILENT) -> Iterator[Verdict]:
     """`compare` for several plans; what they share (model, pictures, the truth about them) is computed once."""
-    for module, extra in (("torch", "export"), ("polygraphy", "export"), ("onnx", "export"), ("onnxruntime", "cpu")):
-        require(module, extra, "comparing with float32 PyTorch")
-    from face3d_trt.parity.session import Session
+    from face3d_trt.parity.basis import Bases
 
-    session = Session(report)
+    bases = Bases(report)
     for options in every:
-        yield _compare(options, session, report)
+        yield _compare(options, bases, report)
 
 
-def _compare(options: CompareOptions, session: Session, report: Reporter) -> Verdict:
+def _compare(options: CompareOptions, bases: Bases, report: Reporter) -> Verdict:
+    _require(options)
     from face3d_trt.parity.batches import batches
-    from face3d_trt.parity.pictures import calibration_note
-    from face3d_trt.parity.places import exported_model
+    from face3d_trt.parity.candidates import candidates_of, check_files, files_of
 
     limits = load_limits(options.limits)
     manifest = Manifest.read(manifest_path(options.plan))
-    files = _files(options.plan, manifest)
+    files = files_of(options.plan, manifest, plan_alone=options.reference is not None)
     sizes = batches(manifest.profiles, manifest.model.input)
     report.stage(f"plan       {options.plan}")
-    source = options.model or exported_model(manifest, options.plan)
-    model = session.model(source, morphable=manifest.model.outputs == "mesh")
-    checks = _integrity(files, manifest, model)
-    chosen = session.pictures(options.images, manifest, options.limit)
-    candidates, notes = _candidates(files, manifest, checks)
-    reference = session.reference(model, manifest, chosen)
-    rows, failures, remarks = _measured(manifest, reference, candidates, sizes, limits, report)
+    basis = bases.of(options, manifest)
+    checks = (*check_files(files, manifest), basis.checkpoint)
+    candidates, notes = candidates_of(files, manifest, checks)
+    rows, failures, remarks = _measured(manifest, basis.truths, candidates, sizes, limits, report)
     return Verdict(
         plan=str(options.plan),
         precision=manifest.precision,
-        model=model.source,
+        model=basis.model,
+        reference=basis.source,
         weights=manifest.model.weights,
         engine_ran=any(candidate.name == "tensorrt" for candidate in candidates),
         candidates={candidate.name: candidate.title for candidate in candidates},
         batches=_grouped(sizes),
-        pictures=chosen.pictures.names,
-        skipped=chosen.skipped,
-        origin=chosen.origin,
+        pictures=basis.truths.names,
+        skipped=basis.skipped,
+        origin=basis.origin,
         checks=checks,
         rows=rows,
         failures=(*(Failure("integrity", check.text) for check in checks if not check.passed), *failures),
-        notes=(*notes, *chosen.notes, *calibration_note(chosen, options.images, manifest, options.plan), *remarks),
+        notes=(*notes, *basis.notes, *remarks),
         version=__version__,
     )
+
+
+def _require(options: CompareOptions) -> None:
+    """The packages without which nothing can be said: with a reference file only the comparator."""
+    if options.reference is not None:
+        require("polygraphy", "gpu", "comparing")
+        return
+    for module, extra in (("torch", "export"), ("polygraphy", "export"), ("onnx", "export"), ("onnxruntime", "cpu")):
+        require(module, extra, "comparing with float32 PyTorch")
 
 
 def _grouped(sizes: Sequence[Batch]) -> tuple[str, ...]:
@@ -142,83 +147,9 @@ def _grouped(sizes: Sequence[Batch]) -> tuple[str, ...]:
     return tuple(f"{', '.join(numbers)} {place}" for place, numbers in groups.items())
 
 
-@dataclass(frozen=True)
-class _Files:
-    plan: Path
-    typed: Path
-    onnx: Path
-
-
-def _files(plan: Path, manifest: Manifest) -> _Files:
-    files = _Files(plan, plan.parent / manifest.typed, plan.parent / manifest.onnx)
-    for path, what in ((files.plan, "plan"), (files.typed, "typed ONNX"), (files.onnx, "float32 ONNX")):
-        if not path.is_file():
-            raise PlanError(f"{path}, the {what} of {manifest_path(plan).name}, is missing", run=BUILD)
-    return files
-
-
-def _integrity(files: _Files, manifest: Manifest, model: FaceModel) -> tuple[Check, ...]:
-    expected = (
-        (PLAN, files.plan, manifest.plan_sha256),
-        ("typed ONNX", files.typed, manifest.typed_sha256),
-        ("float32 ONNX", files.onnx, manifest.onnx_sha256),
-    )
-    checks = [
-        Check(name, True, f"{path} is the {name} of the manifest")
-        if sha256_file(path) == digest
-        else Check(name, False, f"{path} was changed after the build: it is not the {name} of the manifest any more")
-        for name, path, digest in expected
-    ]
-    checks += _precision(files, manifest)
-    same = model.checkpoint_sha256 == manifest.model.checkpoint_sha256
-    text = "has the checkpoint" if same else "has another checkpoint than the one"
-    checks.append(Check("checkpoint", same, f"{model.source} {text} that was exported"))
-    return tuple(checks)
-
-
-def _precision(files: _Files, manifest: Manifest) -> list[Check]:
-    """The limits follow from the manifest's precision, so it has to be the one that the typed graph was made in."""
-    from face3d_trt.graph.precision import record_path
-
-    path = record_path(files.typed)
-    if not path.is_file():
-        return []
-    made = TypedRecord.read(path).precision
-    if made == manifest.precision:
-        return [Check("precision", True, f"{files.typed} was made in {made}")]
-    text = f"the manifest says {manifest.precision}, and {files.typed} was made in {made}"
-    return [Check("precision", False, text)]
-
-
-def _candidates(files: _Files, manifest: Manifest, checks: Sequence[Check]) -> tuple[list[Candidate], list[str]]:
-    from face3d_trt.parity.runners import Candidate, float32_runner, typed_runner
-
-    typed = f"the typed {manifest.precision} ONNX"
-    exact, rounded = float32_runner(files.onnx), typed_runner(files.typed)
-    candidates = [
-        Candidate(exact.name, "ONNX Runtime, float32 ONNX", "fp32", lambda profile: exact),
-        Candidate(rounded.name, f"ONNX Runtime, {typed}", manifest.precision, lambda profile: rounded),
-    ]
-    engine = _engine(files.plan, manifest, checks)
-    if isinstance(engine, str):
-        return candidates, [
-            f"the plan itself was not run here ({engine}): the verdict is about {typed} it was built from"
-        ]
-    return [*candidates, engine], []
-
-
-def _engine(plan: Path, manifest: Manifest, checks: Sequence[Check]) -> Candidate | str:
-    """The plan, or why it is not run. TensorRT trusts what it deserialises, so other bytes than those built are not."""
-    if not all(check.passed for check in checks if check.name == PLAN):
-        return "its bytes are not those that the manifest speaks of, and such a file is not loaded"
-    from face3d_trt.parity.engine import engine_candidate
-
-    return engine_candidate(plan, manifest)
-
-
 def _measured(
     manifest: Manifest,
-    reference: Reference,
+    reference: Truths,
     candidates: Sequence[Candidate],
     sizes: Sequence[Batch],
     limits: Limits,
@@ -227,6 +158,7 @@ def _measured(
     from face3d_trt.parity.gate import broken_failures, judge, reference_failures, unrun_failures
     from face3d_trt.parity.measure import measure
     from face3d_trt.parity.memory import HostMemory, free_memory
+    from face3d_trt.parity.variation import variation_notes
 
     info = manifest.model
     memory = HostMemory(free_memory(), info.width, sum(candidate.on_host for candidate in candidates))
@@ -247,6 +179,8 @@ def _measured(
         notes.append(
             f"pictures do not differ in {', '.join(still)}: errors there are measured against the values' size"
         )
+    measured = dict.fromkeys((entry.batch.height, entry.batch.width) for entry in found.measured)
+    notes += variation_notes(reference.at(*size) for size in measured)
     failures = [
         *reference_failures(found.diseased),
         *broken_failures(found.broken, titles),

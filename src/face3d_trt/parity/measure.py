@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from face3d_trt.parity.batches import Batch
     from face3d_trt.parity.memory import HostMemory
-    from face3d_trt.parity.truth import Array, Key, Pictures, Reference, Truth
+    from face3d_trt.parity.truth import Array, Key, Truth, Truths
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Measurement:
 
 
 def measure(
-    reference: Reference,
+    reference: Truths,
     candidates: Sequence[Candidate],
     sizes: Sequence[Batch],
     memory: HostMemory | None = None,
@@ -88,14 +88,14 @@ def measure(
         truth = reference.at(batch.height, batch.width)
         diseased |= truth.diseased
         report.stage(f"compare    batch {batch.label}")
-        rows, faults = _all_that_run(able, batch, reference.pictures, truth)
+        rows, faults = _all_that_run(able, batch, reference, truth)
         measured += rows
         broken += faults
     return Measurement(tuple(measured), tuple(broken), diseased, tuple(left_out))
 
 
 def _all_that_run(
-    candidates: Sequence[Candidate], batch: Batch, pictures: Pictures, truth: Truth
+    candidates: Sequence[Candidate], batch: Batch, pictures: Truths, truth: Truth
 ) -> tuple[list[Measured], list[Broken]]:
     """One batch size; a candidate that cannot run it is left out, and the others run."""
     if not candidates:
@@ -114,7 +114,7 @@ def _all_that_run(
 
 
 def _one_batch(
-    candidates: Sequence[Candidate], batch: Batch, pictures: Pictures, truth: Truth
+    candidates: Sequence[Candidate], batch: Batch, pictures: Truths, truth: Truth
 ) -> tuple[list[Measured], list[Broken]]:
     """All runs of one batch size.
 

@@ -29,6 +29,7 @@ class Chosen:
         fingerprint: Of the crops that the user's pictures gave; None for the package's own.
         skipped: `name: reason` of pictures that could not be used.
         notes: What else the reader should know.
+        samples: Whether the package's samples are among them.
     """
 
     pictures: Pictures
@@ -36,6 +37,7 @@ class Chosen:
     fingerprint: str | None
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
+    samples: bool = False
 
 
 def choose_pictures(images: Path | None, info: ModelInfo, limit: int, report: Reporter = SILENT) -> Chosen:
@@ -84,8 +86,13 @@ def calibration_note(chosen: Chosen, images: Path | None, manifest: Manifest, pl
     same_folder = folder is not None and images.resolve() == folder.resolve()
     if not same_folder and chosen.fingerprint != calibration.fingerprint:
         return ()
+    return (calibrated_on_these(manifest),)
+
+
+def calibrated_on_these(manifest: Manifest) -> str:
+    """The note that the pictures of the comparison are those of the calibration."""
     note = f"{manifest.precision} was calibrated on these very pictures, and others may come out worse"
-    return (f"{note}; without --images the package's sample faces are used",)
+    return f"{note}; without --images the package's sample faces are used"
 
 
 def _filled(
@@ -99,7 +106,8 @@ def _filled(
 ) -> Chosen:
     """Add the package's sample faces where too few pictures are there to tell how much pictures differ."""
     distinct = len({crop.tobytes() for crop in crops})
-    if distinct < ENOUGH:
+    few = distinct < ENOUGH
+    if few:
         from face3d_trt.faces.samples import sample_crops
 
         samples = sample_crops()
@@ -112,4 +120,4 @@ def _filled(
         names = [*names, *(f"sample {index + 1}" for index in range(len(samples)))]
         origin = f"{origin} and the package's samples" if origin else "the package's samples"
     pictures = Pictures(np.stack(crops), tuple(names), layout)
-    return Chosen(pictures, origin, fingerprint, skipped, tuple(notes))
+    return Chosen(pictures, origin, fingerprint, skipped, tuple(notes), samples=few)

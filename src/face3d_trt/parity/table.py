@@ -27,6 +27,8 @@ def show(verdict: Verdict, console: Console) -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     say(f"\n{verdict.plan}: {verdict.precision} against float32 PyTorch ({verdict.model})", "bold")
+    if verdict.reference.file is not None:
+        say(f"reference: {verdict.reference.file}, by PyTorch {verdict.reference.torch}, {verdict.reference.created}")
     say(f"pictures: {len(verdict.pictures)} from {verdict.origin}{_left_out(verdict.skipped)}")
     say(f"batches:  {'; '.join(verdict.batches)}")
     for name, title in verdict.candidates.items():
@@ -46,7 +48,9 @@ def summary(verdict: Verdict) -> str:
     if not verdict.passed:
         count = len(verdict.failures)
         return f"FAILED {verdict.plan}: {count} {'failure' if count == 1 else 'failures'}"
-    what = "the plan and the graphs it came from" if verdict.engine_ran else "the typed graph (the plan was not run)"
+    graphs = len(verdict.candidates) - 1
+    came_from = ("", " and one of the graphs it came from", " and the graphs it came from")
+    what = f"the plan{came_from[graphs]}" if verdict.engine_ran else "the typed graph (the plan was not run)"
     shown = "; int8 figures are shown, not gated" if any(not row.gated for row in verdict.rows) else ""
     return f"PASSED {verdict.plan}: {what}{shown}"
 

@@ -125,6 +125,29 @@ class Check:
 
 
 @dataclass(frozen=True)
+class ReferenceSource:
+    """Where the reference's outputs come from.
+
+    Attributes:
+        file: The file of `compare --save-reference`; None: computed in this run.
+        sha256: Of that file's content.
+        checkpoint_sha256: Of the model's pytorch_model.pt.
+        inputs_sha256: Of the pictures, (N, 224, 224, 3) uint8, in their order.
+        torch: Version of PyTorch.
+        created: When, ISO 8601, UTC; None: in this run.
+        version: Of the face3d-trt that computed it.
+    """
+
+    file: str | None
+    sha256: str | None
+    checkpoint_sha256: str
+    inputs_sha256: str
+    torch: str
+    created: str | None
+    version: str
+
+
+@dataclass(frozen=True)
 class Verdict:
     """All about one plan.
 
@@ -132,6 +155,7 @@ class Verdict:
         plan: Path of the plan.
         precision: That was asked for.
         model: The directory or id of the reference.
+        reference: Where its outputs come from.
         weights: `seeded`, `learned` or `checkpoint`.
         engine_ran: Whether the plan itself was run; if not, the verdict is of the typed ONNX.
         candidates: Name to title, in the order they ran.
@@ -149,6 +173,7 @@ class Verdict:
     plan: str
     precision: Precision
     model: str
+    reference: ReferenceSource
     weights: Weights
     engine_ran: bool
     candidates: dict[str, str]
