@@ -33,7 +33,7 @@ def run(settings: Settings, name: str, graph: str, precision: str, profiles: str
     words: list[Any] = ["build", "--typed", settings.graph(graph), "--timing-cache", cache]
     for shapes in profile_texts(profiles, graph.split(".")[1], settings.largest):
         words += ["--profile", shapes]
-    called = face3d(*words, "-o", plan)
+    called = face3d(*words, "-o", plan, folder=settings.out)
     manifest = Manifest.read(manifest_path(plan))
     found = backbone(manifest.engine_layers)
     return {
@@ -81,9 +81,7 @@ def backbone(layers: Iterable[LayerRecord]) -> dict[str, str]:
     """
     found = dict.fromkeys(convolution_names(), "not found")
     for layer in layers:
-        if layer.kind == "Reformat":  # named after its neighbour
-            continue
-        for name in _CONVOLUTION.findall(layer.name):
+        for name in _CONVOLUTION.findall(layer.name) if layer.convolution else ():  # others bear its name too
             if name in found:
                 found[name] = layer.precision
     return found

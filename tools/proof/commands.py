@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -31,18 +32,18 @@ class Called:
     seconds: float
 
 
-def face3d(*words: str | Path, folder: Path | None = None, check: bool = True) -> Called:
+def face3d(*words: str | Path, folder: Path, check: bool = True) -> Called:
     """Run a command line.
 
     Args:
-        words: After `face3d-trt`.
+        words: After `face3d-trt`; a Path is named as seen from `folder`.
         folder: To run in.
         check: Whether an exit code other than 0 is an error.
 
     Raises:
         RuntimeError: It ended with another exit code, and `check` was set.
     """
-    texts = [str(word) for word in words]
+    texts = [os.path.relpath(word, folder) if isinstance(word, Path) else word for word in words]
     print(f"$ {TITLE} {shlex.join(texts)}", flush=True)
     begun = time.monotonic()
     done = subprocess.run(

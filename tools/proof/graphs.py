@@ -60,7 +60,15 @@ def _make(settings: Settings, name: str) -> list[str]:
     exported = f"{size}.{layout}.onnx"
     if not (folder / exported).is_file():
         lines.append(face3d("export", "--model", size, "--input", layout, "-o", exported, folder=folder).command)
-    words = ["build", "--onnx", exported, f"--{precision}", "--typed-only", "--for", _generation(settings)]
+    words: list[str | Path] = [
+        "build",
+        "--onnx",
+        exported,
+        f"--{precision}",
+        "--typed-only",
+        "--for",
+        _generation(settings),
+    ]
     if precision == "int8":
         words += _calibration(folder, size)
     plan = settings.graph(name).with_suffix(".plan").name
@@ -79,12 +87,12 @@ def _generation(settings: Settings) -> str:
     return f"{major}.{minor}" if int(major) < 10 else major
 
 
-def _calibration(folder: Path, size: str) -> list[str]:
+def _calibration(folder: Path, size: str) -> list[str | Path]:
     if size == "small":
-        return ["--calib", str(CALIBRATION)]
+        return ["--calib", CALIBRATION]
     few = folder / "few"
     if not few.is_dir():
         few.mkdir()
         for picture in sorted(CALIBRATION.glob("render_*.jpg"))[:FEW]:
             shutil.copy(picture, few)
-    return ["--calib", few.name, "--calib-method", "max"]
+    return ["--calib", few, "--calib-method", "max"]

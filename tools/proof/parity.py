@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ def save(settings: Settings) -> dict[str, Any]:
     path = settings.out / REFERENCE
     path.unlink(missing_ok=True)
     words = [word for name in PLANS for word in ("--plan", settings.plan(name))]
-    called = face3d("compare", *words, "--model", settings.graphs / "small", "--save-reference", path)
+    called = face3d(
+        "compare", *words, "--model", settings.graphs / "small", "--save-reference", path, folder=settings.out
+    )
     return {
         "command": called.command,
         "seconds": round(called.seconds, 1),
@@ -36,8 +39,9 @@ def compare(settings: Settings) -> dict[str, Any]:
     from .commands import face3d
 
     path = settings.out / "verdicts.json"
-    words = [word for name in PLANS for word in ("--plan", settings.plan(name))]
-    called = face3d("compare", *words, "--reference", settings.out / REFERENCE, "--json", path, check=False)
+    words: list[str | Path] = [word for name in PLANS for word in ("--plan", settings.plan(name))]
+    words += ["--reference", settings.out / REFERENCE, "--json", path]
+    called = face3d("compare", *words, folder=settings.out, check=False)
     if not path.is_file():
         raise RuntimeError(f"compare wrote no verdicts and ended with {called.code}")
     verdicts = json.loads(path.read_text(encoding="utf-8"))["verdicts"]

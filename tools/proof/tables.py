@@ -32,7 +32,12 @@ def _builds(results: Results) -> str:
             rows.append((title(step.removeprefix("build_")), f"{built['seconds']} s", cache, size, counts))
     if not rows:
         return ""
-    lines = ["### Builds", table(("plan", "time", "", "size", "the 53 backbone convolutions"), rows)]
+    commands = "\n".join(built["command"] for step, built in results.items() if step.startswith("build_"))
+    lines = [
+        "### Builds",
+        f"```bash\n{commands}\n```",
+        table(("plan", "time", "", "size", "the 53 backbone convolutions"), rows),
+    ]
     for step, built in results.items():
         if step.startswith("build_") and built["exceptions"]:
             names = ", ".join(f"`{name}` {kind}" for name, kind in built["exceptions"].items())
