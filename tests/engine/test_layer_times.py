@@ -1,4 +1,4 @@
-"""Timing an engine's layers: on TensorRT and a GPU where they are, else on doubles of what cannot be there."""
+"""Timing an engine's layers, on doubles of TensorRT and of a GPU; tests/gpu has the real ones."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.engine.test_layers import HALF_8, conv, inspection, layer
-from tests.tiny import Recorder, write_tiny
+from tests.tiny import Recorder
 
 from face3d_trt.engine import layer_times as module
 from face3d_trt.engine.layer_times import layers_of, random_pictures, time_layers
@@ -219,24 +218,3 @@ def test_pictures_are_noise_in_the_networks_range(dtype: str, high: float) -> No
     assert pictures.min() >= 0
     assert 0.99 * high < pictures.max() <= high
     assert abs(pictures.mean() / high - 0.5) < 0.02
-
-
-@pytest.mark.gpu
-def test_a_real_engine_lists_and_times_its_layers(tmp_path: Path) -> None:
-    pytest.importorskip("tensorrt")
-    pytest.importorskip("pycuda")
-    from face3d_trt.engine.flavour import find_flavour
-    from face3d_trt.engine.profile import Profile
-
-    flavour = find_flavour()
-    graph = write_tiny(tmp_path / "a.onnx")
-    profiles = tuple(Profile.parse(f"min=1x3x224x224,opt={opt}x3x224x224,max=8x3x224x224") for opt in (2, 8))
-    recipe, report = Recipe("fp32", profiles), Recorder()
-    plan = flavour.build(flavour.parse(graph.read_bytes(), str(graph)), recipe)
-    found = layers_of(flavour, plan, recipe, report)
-    assert report.warnings == []
-    assert found.timed_at == (8, 3, 224, 224)
-    convolutions = [each for each in found.layers if each.convolution]
-    assert 1 <= len(convolutions) <= 6  # some may be fused
-    assert {each.precision for each in convolutions} == {"fp32"}
-    assert all(each.time_ms and each.time_ms > 0 for each in convolutions)

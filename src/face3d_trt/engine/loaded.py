@@ -21,15 +21,10 @@ if TYPE_CHECKING:
     from face3d_trt.engine import api
 
 
-def load_plan(trt: api.Module, title: str, plan: bytes, where: str, *, host_code: bool = False) -> LoadedPlan:
-    """Deserialise a plan.
-
-    Args:
-        trt: The module.
-        title: What messages call this TensorRT.
-        plan: Raw.
-        where: What messages call the plan.
-        host_code: Whether TensorRT may run the code inside the plan: a version-compatible plan carries its own runtime.
+def deserialize(
+    trt: api.Module, title: str, plan: bytes, where: str, *, host_code: bool
+) -> tuple[api.Runtime, api.Engine]:
+    """TensorRT's own objects of a plan: the runtime has to outlive the engine.
 
     Raises:
         PlanError: TensorRT refuses the plan.
@@ -46,6 +41,23 @@ def load_plan(trt: api.Module, title: str, plan: bytes, where: str, *, host_code
             allowed="a whole plan that this TensorRT built for this kind of GPU",
             run="face3d-trt build",
         )
+    return runtime, engine
+
+
+def load_plan(trt: api.Module, title: str, plan: bytes, where: str, *, host_code: bool = False) -> LoadedPlan:
+    """Deserialise a plan.
+
+    Args:
+        trt: The module.
+        title: What messages call this TensorRT.
+        plan: Raw.
+        where: What messages call the plan.
+        host_code: Whether TensorRT may run the code inside the plan: a version-compatible plan carries its own runtime.
+
+    Raises:
+        PlanError: TensorRT refuses the plan.
+    """
+    runtime, engine = deserialize(trt, title, plan, where, host_code=host_code)
     return LoadedPlan(trt, title, where, runtime, engine)
 
 
