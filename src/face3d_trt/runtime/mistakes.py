@@ -26,9 +26,9 @@ def to_numpy(images: Any) -> npt.NDArray[Any]:
         return np.from_dlpack(images)
     except (BufferError, RuntimeError, TypeError) as error:
         raise InputError(
-            f"{type(images).__name__} does not give its memory away: {error}",
+            f"{type(images).__name__} of {getattr(images, 'dtype', 'its type')} does not give its memory away: {error}",
             allowed="a tensor that needs no gradient, of a type that numpy has",
-            run="engine(images.detach())",
+            run="engine(images.detach())    # bfloat16: images.detach().float()",
         ) from error
 
 
