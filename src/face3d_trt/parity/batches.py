@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The most pictures that are run alone; every other batch size sees all. The same pictures everywhere let the figures of
 # batch 1 be held against the others', and no hard one among a few decides there: of 64, one weighs an eighth in a root
-# mean square. More would only take time, since a row alone costs more than a row in a batch.
+# mean square. More would only take time.
 ALONE = 64
 RAGGED = 3  # the ragged size where max - 1 is taken already
 
