@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def run(settings: Settings, name: str, graph: str, precision: str, profiles: str
         `{"command", "seconds", "cached", "plan_bytes", "precision", "profiles", "layers", "convolutions", "inspected",
         "backbone": {"int8": 53}, "exceptions": {name: precision}}`; `cached`: whether a timing cache was there.
     """
+    from face3d_trt.engine.flavour import find_flavour
     from face3d_trt.records import Manifest, manifest_path
 
     from .commands import face3d
@@ -30,7 +32,8 @@ def run(settings: Settings, name: str, graph: str, precision: str, profiles: str
     plan.parent.mkdir(parents=True, exist_ok=True)
     plan.unlink(missing_ok=True)  # a plan that is there would be reused, and nothing measured
     cached = cache.is_file()
-    words: list[Any] = ["build", "--typed", settings.graph(graph), "--timing-cache", cache]
+    words: list[str | Path] = ["build", "--typed", settings.graph(graph)]
+    words += ["--timing-cache", cache] if find_flavour().has_timing_cache else []
     for shapes in profile_texts(profiles, graph.split(".")[1], settings.largest):
         words += ["--profile", shapes]
     called = face3d(*words, "-o", plan, folder=settings.out)

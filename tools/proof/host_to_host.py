@@ -135,6 +135,7 @@ def _latency(settings: Settings, precision: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, graphs in (("graphs", True), ("plain", False)):
         with Engine(settings.plan(f"uint8_{precision}"), device=settings.device, graphs=graphs) as engine:
+            engine.warm_up((1, 4))
             found[name] = _single_calls(settings, engine, 1)
             if graphs:
                 found["had_graphs"] = bool(engine.graphs)

@@ -40,7 +40,7 @@ def gpu(index: int = 0) -> dict[str, str] | None:
 
 
 def engine_side(settings: Settings) -> dict[str, Any]:
-    """Which TensorRT, and what it wants to be given: `{"flavour", "version", "strongly_typed", "opset", ...}`."""
+    """Which TensorRT, and what it wants to be given: `{"flavour", "version", "strongly_typed", "gpus", ...}`."""
     from face3d_trt.engine.flavour import find_flavour
     from face3d_trt.engine.gpu import visible_gpus
 
@@ -49,7 +49,7 @@ def engine_side(settings: Settings) -> dict[str, Any]:
         "flavour": flavour.name,
         "version": flavour.version,
         "strongly_typed": flavour.strongly_typed,
-        "opset": flavour.opset,
+        "has_timing_cache": flavour.has_timing_cache,
         "gpus": [each.model_dump() for each in visible_gpus()],
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.machine()}",

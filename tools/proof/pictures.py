@@ -25,10 +25,13 @@ def random_input(batch: int, layout: str, seed: int) -> npt.NDArray[Any]:
     return rng.random((batch, 3, SIDE, SIDE), np.float32)
 
 
-def different_pictures(count: int, seed: int = 0) -> npt.NDArray[np.uint8]:
-    """Patterns that a network answers very differently: (count, 224, 224, 3) uint8.
+def different_pictures(count: int, layout: str = "uint8", seed: int = 0) -> npt.NDArray[Any]:
+    """Patterns that a network answers very differently: coloured blocks of several sizes, each with a tint of its own.
 
-    Coloured blocks of several sizes, each picture with a brightness and a contrast of its own.
+    Args:
+        count: Of pictures.
+        layout: As for `random_input`.
+        seed: Of the patterns.
     """
     rng = np.random.default_rng(seed)
     made = np.empty((count, SIDE, SIDE, 3), np.uint8)
@@ -36,4 +39,6 @@ def different_pictures(count: int, seed: int = 0) -> npt.NDArray[np.uint8]:
         cells = (4, 8, 16, 32)[index % 4]
         blocks = rng.random((cells, cells, 3)) * rng.uniform(0.3, 1.0, 3) * 255
         made[index] = blocks.repeat(SIDE // cells, 0).repeat(SIDE // cells, 1).astype(np.uint8)
-    return made
+    if layout == "uint8":
+        return made
+    return np.ascontiguousarray(made.transpose(0, 3, 1, 2), dtype=np.float32) / np.float32(255)

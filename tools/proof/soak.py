@@ -49,7 +49,7 @@ def hammer(plan: str, calls: int, device: int) -> dict[str, Any]:
 
     memory = GpuMemory(device)
     with Engine(plan, device=device) as engine:
-        pictures = different_pictures(PICTURES)
+        pictures = different_pictures(PICTURES, engine.inputs[0].dtype)
         expected = Expected.of(lambda images: engine(images)["coeffs"], pictures, SIZES)
         tally = Tally(calls, lambda: (memory.used(), resident()))
         threads = [

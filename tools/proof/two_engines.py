@@ -48,10 +48,10 @@ def on_two_devices(settings: Settings) -> dict[str, Any]:
 
 
 def at_once(engines: Sequence[Any], calls: int) -> dict[str, Any]:
-    """Call all engines from several threads each, and hold every answer against the engine's own, computed alone."""
+    """Call engines of one input from several threads each, and hold all answers against their own, computed alone."""
     from .pictures import different_pictures
 
-    pictures = different_pictures(max(SIZES))
+    pictures = different_pictures(max(SIZES), engines[0].inputs[0].dtype)
     alone = [{size: engine(pictures[:size])["coeffs"] for size in SIZES} for engine in engines]
     wrong, errors, lock = [0], list[str](), threading.Lock()
 
@@ -84,7 +84,7 @@ def with_pycuda(engine: Any, device: int) -> dict[str, Any]:
     from .bare import primary_context
     from .pictures import different_pictures
 
-    pictures = different_pictures(8)
+    pictures = different_pictures(8, engine.inputs[0].dtype)
     expected = engine(pictures)["coeffs"]
     with primary_context(device):
         stream = cuda.Stream()
