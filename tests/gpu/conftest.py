@@ -28,7 +28,7 @@ def _of_the_proof(folder: str) -> Path | None:
 
 @pytest.fixture(scope="session")
 def typed_graphs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
-    """A folder with `small.float32.fp16.onnx` and `small.float32.int8.onnx` (the learned stand-in) and their records."""
+    """A folder with `small.float32.fp16.onnx` and `….int8.onnx`, the learned stand-in typed, and their records."""
     if (ready := _of_the_proof("graphs")) is not None:
         return ready
     for module in ("torch", "onnx", "modelopt"):
