@@ -18,6 +18,7 @@ from tools.proof.layers import summary
 from tools.proof.pictures import different_pictures, random_input
 from tools.proof.soak import SIZES, Expected, Tally
 from tools.proof.steps import STEPS
+from tools.proof.two_engines import at_once
 
 from face3d_trt.engine.profile import Profile
 from face3d_trt.records import LayerRecord
@@ -163,6 +164,29 @@ def test_threads_together_make_the_calls_asked_for_and_memory_is_sampled_after_t
     assert found["rows"] > 2400
     assert 100 <= len(found["gpu_samples"]) <= 101
     assert (found["gpu_growth"], found["host_growth"]) == (len(found["gpu_samples"]) - 1, 0)
+
+
+def test_engines_at_once_give_what_each_gives_alone(tmp_path):
+    from tests.tiny import write_tiny
+
+    from face3d_trt import OrtEngine
+
+    first, second = (write_tiny(tmp_path / f"{seed}.onnx", layout="uint8", seed=seed) for seed in (1, 2))
+    with OrtEngine(first, threads=1) as one, OrtEngine(second, threads=1) as two:
+        assert at_once([one, two], calls=3) == {"calls": 24, "wrong": 0, "errors": []}
+        swapped = [Swapped(one, two), two]
+        assert at_once(swapped, calls=3)["wrong"] == 12
+
+
+class Swapped:
+    """An engine that, after the answers it gave alone, gives another engine's."""
+
+    def __init__(self, engine, other):
+        self.inputs, self.engine, self.other, self.left = engine.inputs, engine, other, 4
+
+    def __call__(self, images):
+        self.left -= 1
+        return (self.engine if self.left >= 0 else self.other)(images)
 
 
 def test_a_thread_that_fails_ends_the_work_and_is_told():

@@ -33,11 +33,9 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def together(order: str, rounds: int, device: int) -> dict[str, Any]:
     """In a process of its own: torch computes in this thread while others copy through our buffers."""
-    _import(order, device)
+    ours = _both(order, device)
     import torch
-    from face3d_trt.runtime.cuda import Device
 
-    ours = Device(device)
     errors, wrong, lock = list[str](), [0], threading.Lock()
 
     def work(seed: int) -> None:
@@ -65,21 +63,26 @@ def together(order: str, rounds: int, device: int) -> dict[str, Any]:
     }
 
 
-def _import(order: str, device: int) -> None:
-    """Both, in this order, and each has its context before the other comes."""
+def _both(order: str, device: int) -> Any:
+    """Our device; pycuda and torch imported in this order, and the first has its context before the other comes."""
+    if order == "pycuda first":
+        ours = _device(device)
+        _torch_begins(device)
+        return ours
+    _torch_begins(device)
+    return _device(device)
+
+
+def _device(index: int) -> Any:
     from face3d_trt.runtime.cuda import Device
 
-    def torch_comes() -> None:
-        import torch
+    return Device(index)
 
-        torch.zeros(1, device=f"cuda:{device}")
 
-    def pycuda_comes() -> None:
-        Device(device).close()
+def _torch_begins(index: int) -> None:
+    import torch
 
-    first, second = (torch_comes, pycuda_comes) if order == "torch first" else (pycuda_comes, torch_comes)
-    first()
-    second()
+    torch.zeros(1, device=f"cuda:{index}")
 
 
 def _round_trip(device: Any, seed: int) -> int:
