@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .children import run_child
+from .children import Child, run_child
 
 if TYPE_CHECKING:
     from .results import Settings
@@ -47,9 +47,9 @@ def run(settings: Settings) -> dict[str, Any]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = pool.map(lambda case: (case.name, _try(case, plan, folder, settings.device)), cases)
         answers = dict(found)
-    good = run_child("bad_plans:attempt", plan=str(plan), device=settings.device)
+    good = _told(run_child("bad_plans:attempt", plan=str(plan), device=settings.device))
     shutil.rmtree(folder)
-    return {"good": {"code": good.code, **(good.answer or {})}, "cases": answers}
+    return {"good": good, "cases": answers}
 
 
 def all_cases(other: Path, size: int, onnx: Path) -> list[Case]:
@@ -96,9 +96,12 @@ def _try(case: Case, plan: Path, folder: Path, device: int) -> dict[str, Any]:
     case.change(spoiled)
     child = run_child("bad_plans:attempt", timeout_s=120, plan=str(spoiled), device=device)
     shutil.rmtree(home)
-    answer = child.answer or {"error": None, "message": None}
-    message = answer["message"] and answer["message"].replace(f"{home}/", "")
-    return {**answer, "message": message, "code": child.code, "stderr": child.stderr[-2000:]}
+    told = _told(child)
+    return {**told, "message": told["message"] and told["message"].replace(f"{home}/", "")}
+
+
+def _told(child: Child) -> dict[str, Any]:
+    return {"error": None, "message": None, **(child.answer or {}), "code": child.code, "stderr": child.stderr[-2000:]}
 
 
 def attempt(plan: str, device: int) -> dict[str, Any]:

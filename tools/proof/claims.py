@@ -192,8 +192,9 @@ def _bad_plans(results: Results, _: Mapping[str, str]) -> Iterator[Claim]:
     found, kept = None, False
     if ran is not None:
         refused = sum(is_refused(case) for case in ran["cases"].values())
-        kept = refused == len(ran["cases"]) and ran["good"]["code"] == 0 and ran["good"].get("error") is None
-        found = f"{refused} of {len(ran['cases'])}; the plan itself runs: {'yes' if not ran['good']['error'] else 'no'}"
+        runs = ran["good"]["code"] == 0 and ran["good"]["error"] is None
+        kept = refused == len(ran["cases"]) and runs
+        found = f"{refused} of {len(ran['cases'])}; the plan itself {'runs' if runs else 'does not run'}"
     yield _claim(7, "bad plans: an error that says what is wrong, and no crash", "all", found, kept)
 
 
