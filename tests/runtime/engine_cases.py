@@ -392,7 +392,7 @@ def test_memory_of_the_gpu_does_not_grow(parts):
     before = parts.used_memory(engine)
     for _ in range(12):
         round_of_calls()
-    assert parts.used_memory(engine) - before < 4 << 20
+    assert parts.used_memory(engine) - before < 8 << 20
 
 
 def test_opening_and_closing_leaves_nothing(parts):
@@ -411,7 +411,7 @@ def test_opening_and_closing_leaves_nothing(parts):
     for _ in range(20):
         once()
     with gpu.current():
-        assert before - gpu.memory()[0] < 4 << 20
+        assert before - gpu.memory()[0] < 8 << 20
     assert threading.active_count() <= threads
     gpu.close()
 
@@ -456,20 +456,22 @@ def test_a_forked_child_is_told_to_open_its_own(parts):
     assert (result.returncode, result.stderr, result.stdout) == (0, "", "child 0\n")
 
 
+IN_A_THREAD = """
+import threading, time
+def work():
+    try:
+        while True:
+            engine(pictures(20))
+    except EngineError:
+        pass
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.1)
+"""
 ENDINGS = {
     "never closed": ("", 0),
     "in flight": ("futures = [engine.submit(pictures(20)) for _ in range(3)]", 0),
     "results held": ("held = engine(pictures(2), to='device'), engine.pinned(2)", 0),
-    "a thread in a call": (
-        "import threading\n"
-        "def work():\n"
-        "    try:\n"
-        "        while True: engine(pictures(20))\n"
-        "    except EngineError: pass\n"
-        "threading.Thread(target=work, daemon=True).start()\n"
-        "import time; time.sleep(0.1)",
-        0,
-    ),
+    "a thread in a call": (IN_A_THREAD, 0),
     "an exception": ("engine(pictures(2)[0])", 1),
 }
 

@@ -60,7 +60,7 @@ class Parts:
         plan: Any = None,
         maker: Any = None,
     ) -> Engine:
-        """As Engine(...), but with the plan of network.py; `gpu`, `plan` and `maker` stand in for what it would make."""
+        """As Engine(...), with the plan of network.py; `gpu`, `plan` and `maker` stand in for what it would make."""
         gpu = gpu or self.device()
         plan = plan or self.load(gpu)
         if graphs and maker is None:

@@ -63,7 +63,8 @@ def build_plan() -> bytes:
     trt = find_flavour().module
     with speaking_to(trt, Messages()) as logger:
         builder = trt.Builder(logger)
-        network = builder.create_network(1 << int(getattr(trt.NetworkDefinitionCreationFlag, "EXPLICIT_BATCH", 0)))
+        explicit = getattr(trt.NetworkDefinitionCreationFlag, "EXPLICIT_BATCH", None)  # before 10
+        network = builder.create_network(0 if explicit is None else 1 << int(explicit))
         images = network.add_input("input", trt.float32, (-1, 3, -1, -1))
         means = network.add_reduce(images, trt.ReduceOperation.AVG, 0b1100, keep_dims=False).get_output(0)
         for record in OUTPUTS:
@@ -83,7 +84,8 @@ def build_plan() -> bytes:
         if sharing is not None:
             config.set_preview_feature(sharing, True)
         if hasattr(trt.TacticSource, "CUDNN"):
-            config.set_tactic_sources(0)
+            foreign = (trt.TacticSource.CUBLAS, trt.TacticSource.CUBLAS_LT, trt.TacticSource.CUDNN)
+            config.set_tactic_sources(config.get_tactic_sources() & ~sum(1 << int(source) for source in foreign))
         for each in PROFILES:
             profile = builder.create_optimization_profile()
             profile.set_shape("input", each.min, each.opt, each.max)

@@ -28,7 +28,7 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 
 def load_kernels_when_used() -> None:
-    """Let CUDA load a kernel when it first runs, not each of a library's: saves memory. Before cuInit, which reads it."""
+    """Let CUDA load a kernel when it first runs, not all at once: saves memory. cuInit reads this."""
     os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from face3d_trt.errors import EngineError, Face3DError, InputError
 from face3d_trt.runtime.dlpack import stream_handle
 from face3d_trt.runtime.fitting import Budget
-from face3d_trt.runtime.flights import Batch, Completer, land, launch, run_here
+from face3d_trt.runtime.flights import Batch, Completer, fly, launch, run_here
 from face3d_trt.runtime.inputs import DeviceImages, HostImages, Spec
 from face3d_trt.runtime.interface import FaceEngine, HostArray, HostResults
 from face3d_trt.runtime.lane import PLAIN_RUNS, SMALL_ROWS, Lane
@@ -290,7 +290,7 @@ class Engine(FaceEngine):
             batch = Batch((Piece(0, rows, profile),), images.shape, images, self._spec.arrays(names, rows), names)
             for slot in slots:
                 for _ in range(PLAIN_RUNS + 2 if rows <= SMALL_ROWS else 1):
-                    land(launch(slot, batch, batch.pieces[0]))
+                    fly(slot, batch, batch.pieces[0])
 
     def _free(self) -> None:
         gpu = self._gpu

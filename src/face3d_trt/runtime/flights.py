@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -15,6 +15,7 @@ from face3d_trt.runtime.copying import copy
 from face3d_trt.runtime.lane import Away
 
 if TYPE_CHECKING:
+    from face3d_trt.runtime.cuda import Event
     from face3d_trt.runtime.pieces import Piece
     from face3d_trt.runtime.slots import Place, Slot, SlotPool
 
@@ -99,41 +100,63 @@ def launch(slot: Slot, batch: Batch, piece: Piece, *, sleeping: bool = False) ->
         piece: Which rows.
         sleeping: Whether who fetches it will sleep until it is done; otherwise he spins.
     """
-    lane = slot.lane
-    whole = len(batch.pieces) == 1
-    done = slot.finished if sleeping else slot.done
     try:
-        with lane.device.current():
-            slot.settle()
-            bucket = lane.bucket(piece.profile, batch.shape if whole else (piece.rows, *batch.shape[1:]))
-            away = batch.away(piece)
-            images = batch.images
-            if images is not None and not whole:
-                images = images[piece.start : piece.stop]
-            staged = images is not None and (bucket.small or not batch.direct)
-            place = slot.place(bucket, batch.wanted, staged=staged)
-            if images is not None and place.images is not None:
-                copy(place.images, images)
-                images = place.images
-            if away is None and bucket.small:
-                lane.start(place, done)
-            elif away is None:
-                lane.start_overlapped(place, done, images)
-            else:
-                lane.start_overlapped(place, done, images, away)
+        with slot.lane.device.current():
+            place = _start(slot, batch, piece, slot.finished if sleeping else slot.done)
     except BaseException:
-        lane.settle()
+        slot.lane.settle()
         raise
     return Flight(slot, place, batch, piece)
 
 
 def land(flight: Flight, *, sleeping: bool = False) -> None:
     """Wait for a flight and copy its results to where they belong."""
-    slot, batch, piece = flight.slot, flight.batch, flight.piece
+    slot = flight.slot
     with slot.lane.device.current():
         (slot.finished if sleeping else slot.done).synchronize()
+    _collect(flight.place, flight.batch, flight.piece)
+
+
+def fly(slot: Slot, batch: Batch, piece: Piece) -> None:
+    """Launch and land in one go, for the shortest way from call to result."""
+    try:
+        with slot.lane.device.current():
+            place = _start(slot, batch, piece, slot.done)
+            slot.done.synchronize()
+    except BaseException:
+        slot.lane.settle()
+        raise
+    _collect(place, batch, piece)
+
+
+def _start(slot: Slot, batch: Batch, piece: Piece, done: Event) -> Place:
+    """Copy the pictures where the GPU can read them, and put the run on the lane's streams."""
+    slot.settle()
+    lane, images = slot.lane, batch.images
+    if len(batch.pieces) == 1:
+        bucket = lane.bucket(piece.profile, batch.shape)
+    else:
+        bucket = lane.bucket(piece.profile, (piece.rows, *batch.shape[1:]))
+        images = images[piece.start : piece.stop] if images is not None else None
+    staged = images is not None and (bucket.small or not batch.direct)
+    place = slot.place(bucket, batch.wanted, staged=staged)
+    if images is not None and place.images is not None:
+        copy(place.images, images)
+        images = place.images
+    away = batch.away(piece)
+    if away is not None:
+        lane.start_overlapped(place, done, images, away)
+    elif bucket.small:
+        lane.start(place, done)
+    else:
+        lane.start_overlapped(place, done, images)
+    return place
+
+
+def _collect(place: Place, batch: Batch, piece: Piece) -> None:
+    """Results from page-locked memory to the caller's arrays."""
     whole = len(batch.pieces) == 1
-    for name, view, _ in flight.place.downloads:
+    for name, view, _ in place.downloads:
         result = batch.results[name]
         copy(result if whole else result[piece.start : piece.stop], view)
 
@@ -199,12 +222,23 @@ class Completer:
             batch.landed()
 
 
-def run_here(pool: SlotPool, batch: Batch, take: Any) -> None:
+def run_here(pool: SlotPool, batch: Batch, take: Callable[[], Slot]) -> None:
     """Run a batch in this thread, its pieces overlapped, and wait for it, unless a stream of the caller does.
 
     A thread that has pieces in flight never waits for another one's slot: it fetches its own oldest piece and uses that
     slot again. So threads that all have some cannot wait for each other.
     """
+    if len(batch.pieces) == 1 and batch.after is None:
+        slot = take()
+        try:
+            fly(slot, batch, batch.pieces[0])
+        finally:
+            pool.give(slot)
+    else:
+        _run_pieces(pool, batch, take)
+
+
+def _run_pieces(pool: SlotPool, batch: Batch, take: Callable[[], Slot]) -> None:
     flights: list[Flight] = []
     slot: Slot | None = None
     try:
@@ -226,10 +260,9 @@ def run_here(pool: SlotPool, batch: Batch, take: Any) -> None:
         raise
 
 
-def _slot(pool: SlotPool, flights: list[Flight], take: Any) -> Slot:
+def _slot(pool: SlotPool, flights: list[Flight], take: Callable[[], Slot]) -> Slot:
     if not flights:
-        taken: Slot = take()
-        return taken
+        return take()
     found = pool.try_take()
     if found is None:
         land(flights[0])

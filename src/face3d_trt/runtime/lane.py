@@ -143,10 +143,7 @@ class Lane:
         return found
 
     def start(self, place: Place, done: Event) -> None:
-        """Run what lies in the place's page-locked pictures; `done` is recorded behind the downloads."""
-        if not place.bucket.small:
-            self.start_overlapped(place, done, place.images)
-            return
+        """Run what lies in the page-locked pictures of a small bucket; `done` is recorded behind the downloads."""
         with self.lock:
             self._count(place.bucket)
             graph = place.graph
