@@ -89,6 +89,11 @@ class Flavour:
         """The graph's types decide the precision; otherwise flags do, over a float32 graph."""
         return self.takes.strongly_typed
 
+    @property
+    def opset(self) -> int:
+        """ONNX operator set that the graph is given in, at least."""
+        return self.takes.opset
+
     def __str__(self) -> str:
         title = "TensorRT" if self.name == "tensorrt" else "TensorRT-RTX"
         place = f" for {self.gpu.name} ({self.gpu.compute_capability})" if self.gpu else ""

@@ -2,13 +2,13 @@
 
 What pycuda 2026.1 does, read in its cuda.hpp, and what follows for this file:
 
-* It keeps a stack of contexts per thread, and a thread that ends with something on it aborts the process ("context stack
-  was not empty"). So nothing waits for work with a context pushed, and every push has its pop in a `with`.
+* It keeps a stack of contexts per thread, and a thread that ends with something on it aborts the process ("context
+  stack was not empty"). So nothing waits for work with a context pushed, and every push has its pop in a `with`.
 * Memory, streams and events remember the context object that was on top when they were made. They can be freed by any
   thread that has this very object pushed; otherwise only by the thread that retained the context, and by others not at
   all, silently. So everything is freed explicitly, under `Device.current`.
-* `Context.detach` gives a primary context back but leaves it on CUDA's own stack of the calling thread. So a thread made
-  for the purpose does that, and ends.
+* `Context.detach` gives a primary context back but leaves it on CUDA's own stack of the calling thread. So a thread
+  made for the purpose does that, and ends.
 * A destructor that fails prints to stderr, or, if the context cannot be made current (after a fork), ends the process.
   So in a forked child, and after an error that no CUDA call survives, nothing is freed at all.
 * Copies, launches and waits release the interpreter's lock; allocating and freeing do not.
@@ -66,9 +66,8 @@ class Device:
         self._driver = driver = _driver()
         count = driver.Device.count()
         if not 0 <= index < count:
-            raise MissingError(
-                f"there is no GPU {index}", allowed=f"0 to {count - 1}" if count else "no GPU is visible", run="nvidia-smi"
-            )
+            allowed = f"0 to {count - 1}" if count else "no GPU is visible"
+            raise MissingError(f"there is no GPU {index}", allowed=allowed, run="nvidia-smi")
         raw = driver.Device(index)
         major, minor = raw.compute_capability()
         self.index, self.name, self.compute_capability = index, raw.name(), f"{major}.{minor}"
@@ -132,6 +131,12 @@ class Device:
             code = code or cuda.cuStreamWaitEvent(ctypes.c_void_p(after), self._fence, 0)
         _expect(cuda, code)
 
+    def read(self, array: npt.NDArray[Any], address: int, after: int) -> None:
+        """Wait for the stream with the handle `after`, then copy to the host and wait for that."""
+        cuda = _libcuda()
+        _expect(cuda, cuda.cuStreamSynchronize(ctypes.c_void_p(after)))
+        self._driver.memcpy_dtoh(array, address)
+
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of the GPU, whoever uses the rest."""
         free, total = self._driver.mem_get_info()
@@ -151,6 +156,7 @@ class Device:
                     resource.free()
             if self._fence is not None:
                 _libcuda().cuEventDestroy_v2(self._fence)
+                self._fence = None
         self._release_if_unused()
 
     @property
@@ -244,6 +250,11 @@ class _Resource:
     def __init__(self, device: Device, raw: Any) -> None:
         self._device, self._raw, self.lent = device, raw, False
         device.remember(self)
+
+    @property
+    def freed(self) -> bool:
+        """Whether it is gone; at exit everything is, whoever still holds it."""
+        return self._raw is None
 
     def free(self) -> None:
         """Give it back; nothing happens the second time."""
@@ -374,7 +385,8 @@ def _driver() -> Any:
     try:
         driver.init()
     except driver.Error as error:
-        raise MissingError(f"CUDA does not start: {error}", allowed="an NVIDIA GPU with its driver", run="nvidia-smi") from error
+        allowed = "an NVIDIA GPU with its driver"
+        raise MissingError(f"CUDA does not start: {error}", allowed=allowed, run="nvidia-smi") from error
     return driver
 
 
@@ -391,7 +403,7 @@ def _expect(cuda: ctypes.CDLL, code: int) -> None:
     name = (text.value or b"unknown error").decode()
     if code in _BAD_STREAM:
         raise InputError(f"CUDA refuses the stream: {name}", allowed="a stream of the engine's GPU that exists")
-    raise EngineError(f"CUDA failed while one stream was to wait for another: {name}")
+    raise EngineError(f"CUDA failed on a stream of the caller: {name}")
 
 
 def _release(context: Any) -> None:
@@ -401,9 +413,19 @@ def _release(context: Any) -> None:
 
 @functools.cache
 def _watch_process() -> None:
-    """From the first device on: leave CUDA alone in forked children, and free everything before the interpreter goes."""
-    os.register_at_fork(after_in_child=lambda: [_leave_alone(device) for device in _devices])
-    atexit.register(lambda: [device._end() for device in tuple(_devices)])
+    """From the first device on: leave CUDA alone in forked children, free everything before the interpreter goes."""
+    os.register_at_fork(after_in_child=_leave_all_alone)
+    atexit.register(_end_all)
+
+
+def _leave_all_alone() -> None:
+    for device in tuple(_devices):
+        _leave_alone(device)
+
+
+def _end_all() -> None:
+    for device in tuple(_devices):
+        device._end()
 
 
 def _leave_alone(device: Device) -> None:

@@ -194,13 +194,17 @@ class FaceEngine(ABC):
                 allowed="calls between opening it and close(), or inside its with block",
                 run="engine = open_engine(PLAN)    # opens it again",
             )
-        if os.getpid() != self._pid:
+        if self._forked:
             raise EngineError(
                 f"this engine was opened in process {self._pid}, and this is its fork {os.getpid()}: neither CUDA nor "
                 "threads survive a fork",
                 allowed="an engine that is opened in the process that uses it",
                 run="engine = open_engine(PLAN)    # in the child; multiprocessing: 'spawn', gunicorn: in post_fork",
             )
+
+    @property
+    def _forked(self) -> bool:
+        return os.getpid() != self._pid
 
     def _stream(self, batches: Iterator[Any], outputs: Sequence[str] | None, ahead: int) -> Iterator[HostResults]:
         pending: deque[Future[HostResults]] = deque()

@@ -132,7 +132,8 @@ class OrtEngine(FaceEngine):
         """See FaceEngine."""
         self._closed = True
         self._worker.stop()
-        self._session = None
+        if not self._forked:  # ONNX Runtime waits for threads there that only the parent has
+            self._session = None
 
     def _prepare(
         self, images: Any, outputs: Sequence[str] | None, out: Mapping[str, HostArray] | None

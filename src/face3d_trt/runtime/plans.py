@@ -61,7 +61,7 @@ def check_runs(manifest: Manifest, flavour: Flavour, gpu: Gpu | None = None, *, 
     Raises:
         PlanError: It was built for another TensorRT or another GPU.
     """
-    reason = flavour.can_run(manifest, gpu)  # type: ignore[call-arg]
+    reason = flavour.can_run(manifest, gpu)
     if reason is None:
         return
     if manifest.flavour != flavour.name:

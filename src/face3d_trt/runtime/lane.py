@@ -1,0 +1,327 @@
+"""One execution context's worth of running: streams, contexts, and the order in which runs are put on the GPU.
+
+Why graphs and contexts are as they are. A CUDA graph holds the parameters of every kernel: addresses of input, outputs,
+weights, TensorRT's scratch and its persistent memory, and numbers that followed from the shape. It does not hold what
+TensorRT keeps on the GPU for a context and rewrites when the context's shape changes, nor memory that it then allocates
+anew. So a graph that was captured from a context which later ran another shape can give wrong rows
+(NVIDIA/TensorRT#3798, #2603), and NVIDIA's guide advises one context per graph. Hence:
+
+* A shape whose runs are captured has an execution context of its own, which never sees another shape. It has run once,
+  plainly, before the capture, as TensorRT finishes its set-up for a shape in the first run.
+* Input and outputs lie in a slot's buffers, so each slot has a graph of its own. When a buffer moves, its graphs go.
+* All contexts of a lane share one scratch memory, whose address never changes. They may, because everything that runs
+  is put on the lane's one stream `run`, graphs too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from face3d_trt.errors import EngineError, Face3DError
+from face3d_trt.runtime.slots import Address, Bucket, Place, Slot, Tensor
+
+if TYPE_CHECKING:
+    from face3d_trt.engine.loaded import LoadedPlan, PlanContext
+    from face3d_trt.runtime.cuda import Device, Event
+    from face3d_trt.runtime.graphs import GraphMaker
+    from face3d_trt.runtime.inputs import Spec
+
+SMALL_ROWS = 16  # up to here launches cost more than a copy that is not overlapped
+SMALL_BYTES = 4 << 20  # of pictures, likewise: 70 µs at 55 GB/s
+ALIGNMENT = 256  # of addresses that TensorRT takes
+PLAIN_RUNS = 2  # of a shape before it is worth a context of its own
+BUCKETS = 16  # shapes that have one
+STALE = 1000  # runs of a lane after which a shape that was not among them may lose it
+_SHAPES = 1024  # shapes that a lane remembers
+
+log = logging.getLogger("face3d_trt")
+
+
+class Bound:
+    """An execution context, and what was last set in it: TensorRT takes its time over settings that change nothing."""
+
+    def __init__(self, context: PlanContext, name: str) -> None:
+        self.context, self._name = context, name
+        self._shape: tuple[int, ...] | None = None
+        self._addresses: tuple[Address, ...] = ()
+        self._known: dict[str, int] = {}
+
+    def set_shape(self, shape: tuple[int, ...]) -> None:
+        """Shape of the pictures from now on."""
+        if shape != self._shape:
+            self._shape = None
+            self.context.set_input_shape(self._name, shape)
+            self._shape = shape
+
+    def run(self, shape: tuple[int, ...], addresses: tuple[Address, ...], stream: int) -> None:
+        """Put a run on a stream."""
+        self.set_shape(shape)
+        if addresses is not self._addresses:
+            for name, address in addresses:
+                if self._known.get(name) != address:
+                    self.context.set_address(name, address)
+                    self._known[name] = address
+            self._addresses = addresses
+        self.context.enqueue(stream)
+
+
+@dataclass(frozen=True)
+class Away:
+    """Ends of a run that are not the slot's own buffers.
+
+    Attributes:
+        images: Address of the pictures on the GPU; None: they come from the host.
+        results: Output's name to the address on the GPU that it goes to.
+        before: Streams whose work must be done before it begins.
+        after: Stream whose work must not begin before it is done; None: the host waits.
+    """
+
+    images: int | None = None
+    results: Mapping[str, int] | None = None
+    before: tuple[int, ...] = ()
+    after: int | None = None
+
+
+_AT_HOME = Away()
+
+
+class Lane:
+    """Runs one after the other on the GPU; copies of the next and of the last one overlap with them.
+
+    Made, used and closed with the device's context current.
+
+    Args:
+        device: The GPU.
+        plan: The engine.
+        spec: What it takes.
+        graphs: What captures; None: no graphs.
+        ring: Number of slots.
+
+    Attributes:
+        lock: Held while a run is put on the streams.
+        slots: Its slots.
+    """
+
+    def __init__(self, device: Device, plan: LoadedPlan, spec: Spec, graphs: GraphMaker | None, ring: int) -> None:
+        self.device, self._plan, self._spec, self._graphs = device, plan, spec, graphs
+        self.up, self.run, self.down = device.stream(), device.stream(), device.stream()
+        self.lock = threading.Lock()
+        scratch = plan.scratch_bytes()
+        self._scratch = device.alloc(scratch) if scratch else None
+        self._contexts: dict[int, Bound] = {}
+        self._buckets: dict[tuple[int, tuple[int, ...]], Bucket] = {}
+        self._captured: list[Bucket] = []
+        self._runs = 0
+        self.slots = tuple(Slot(device, self) for _ in range(ring))
+
+    def prepare(self, profile: int) -> None:
+        """Make the execution context of a profile.
+
+        Raises:
+            EngineError: TensorRT refuses: the profile belongs to another context, or memory is short.
+        """
+        with self.lock:
+            self._context(profile)
+
+    def bucket(self, profile: int, shape: tuple[int, ...]) -> Bucket:
+        """The runs of one profile and shape."""
+        found = self._buckets.get((profile, shape))
+        if found is None:
+            with self.lock:
+                found = self._make_bucket(profile, shape)
+                if len(self._buckets) >= _SHAPES:
+                    self._buckets = {(each.profile, each.input.shape): each for each in self._captured}
+                self._buckets[profile, shape] = found
+        return found
+
+    def start(self, place: Place, done: Event) -> None:
+        """Run what lies in the place's page-locked pictures; `done` is recorded behind the downloads."""
+        if not place.bucket.small:
+            self.start_overlapped(place, done, place.images)
+            return
+        with self.lock:
+            self._count(place.bucket)
+            graph = place.graph
+            if graph is None and self._graphs is not None:
+                graph = self._graph(place, self._graphs)
+            if graph is not None:
+                graph.launch()
+            else:
+                self._straight(place, place.bucket.context or self._context(place.bucket.profile))
+            done.record(self.run)
+
+    def start_overlapped(
+        self, place: Place, done: Event, images: npt.NDArray[Any] | None, away: Away = _AT_HOME
+    ) -> None:
+        """Run with copies on streams of their own.
+
+        Args:
+            place: Views of the slot.
+            done: Recorded at the end.
+            images: Pictures in page-locked memory; None: `away.images`.
+            away: Where pictures and results are instead of in the slot.
+        """
+        device, slot, bucket = self.device, place.slot, place.bucket
+        with self.lock:
+            self._count(bucket)
+            if images is not None:
+                device.copy_in(place.addresses[0][1], images, self.up)
+                slot.uploaded.record(self.up)
+                self.run.wait(slot.uploaded)
+            for handle in away.before:
+                device.order(handle, self.run.handle)
+            addresses = place.addresses if away is _AT_HOME else self._redirect(place, away)
+            self._context(bucket.profile).run(bucket.input.shape, addresses, self.run.handle)
+            if away.results:
+                self._deliver(place, addresses, away.results)
+            last = self.run
+            if place.downloads:
+                slot.ran.record(self.run)
+                self.down.wait(slot.ran)
+                for _, view, address in place.downloads:
+                    device.copy_out(view, address, self.down)
+                last = self.down
+            done.record(last)
+            if away.after is not None:
+                device.order(last.handle, away.after)
+
+    def settle(self) -> None:
+        """Wait for everything, after an error; a second one is not raised, as the first says more."""
+        with suppress(Face3DError), self.device.current():
+            for stream in (self.up, self.run, self.down):
+                stream.synchronize()
+
+    def close(self) -> None:
+        """Destroy graphs and contexts; nothing may be in flight. The device frees the rest."""
+        with self.lock:
+            for slot in self.slots:
+                slot.drop_places()
+            for bound in (*self._contexts.values(), *(each.context for each in self._captured)):
+                if bound is not None:
+                    bound.context.close()
+            self._contexts.clear()
+            self._captured.clear()
+            self._buckets.clear()
+
+    def _count(self, bucket: Bucket) -> None:
+        self._runs += 1
+        bucket.used = self._runs
+
+    def _straight(self, place: Place, bound: Bound) -> None:
+        """Upload, run and downloads on one stream; what a graph captures."""
+        device, run = self.device, self.run
+        device.copy_in(place.addresses[0][1], place.images, run)
+        bound.run(place.bucket.input.shape, place.addresses, run.handle)
+        for _, view, address in place.downloads:
+            device.copy_out(view, address, run)
+
+    def _redirect(self, place: Place, away: Away) -> tuple[Address, ...]:
+        """The run's addresses; what TensorRT cannot take where it lies goes through the slot."""
+        device, bucket = self.device, place.bucket
+        addresses = dict(place.addresses)
+        if away.images is not None:
+            if away.images % ALIGNMENT:
+                device.copy_on(addresses[bucket.input.name], away.images, bucket.input.nbytes, self.run)
+            else:
+                addresses[bucket.input.name] = away.images
+        addresses |= {name: address for name, address in (away.results or {}).items() if address % ALIGNMENT == 0}
+        return tuple(addresses.items())
+
+    def _deliver(self, place: Place, addresses: Sequence[Address], results: Mapping[str, int]) -> None:
+        written = dict(addresses)
+        for name, address in results.items():
+            if written[name] != address:
+                self.device.copy_on(address, written[name], place.bucket.outputs[name].nbytes, self.run)
+
+    def _context(self, profile: int) -> Bound:
+        found = self._contexts.get(profile)
+        if found is None:
+            found = self._contexts[profile] = self._make_context(profile)
+        return found
+
+    def _make_context(self, profile: int) -> Bound:
+        scratch = self._scratch.address if self._scratch else None
+        return Bound(self._plan.context(profile, stream=self.run.handle, scratch=scratch), self._spec.name)
+
+    def _make_bucket(self, profile: int, shape: tuple[int, ...]) -> Bucket:
+        """Ask TensorRT for the outputs' shapes: they are what it is going to write."""
+        bound = self._context(profile)
+        bound.set_shape(shape)
+        most = next(each.batch[2] for each in self._spec.limits if each.profile == profile)
+        rows = max(shape[0], min(SMALL_ROWS, most))
+        images = _tensor(self._spec.name, shape, self._spec.dtype, rows)
+        outputs = [
+            _tensor(each.name, bound.context.shape(each.name), np.dtype(each.dtype), rows)
+            for each in self._spec.outputs
+        ]
+        for each in outputs:
+            if each.shape[0] != shape[0]:
+                raise EngineError(f"the engine gives {each.name} of shape {each.shape} for pictures of shape {shape}")
+        small = shape[0] <= SMALL_ROWS and images.nbytes <= SMALL_BYTES
+        return Bucket(profile, images, outputs, small=small)
+
+    def _graph(self, place: Place, graphs: GraphMaker) -> Any:
+        """The place's graph, captured if it is time; None: run plainly."""
+        bucket = place.bucket
+        if bucket.refused is not None:
+            return None
+        bucket.runs += 1
+        if bucket.runs <= PLAIN_RUNS or len(bucket.places) >= 2 * len(self.slots):
+            return None
+        if bucket.context is None:
+            self._give_context(bucket)
+            return None  # its own context runs plainly once
+        try:
+            place.graph = graphs.capture(self.run.handle, lambda: self._straight(place, _own(bucket)))
+            bucket.places.add(place)
+        except Face3DError as error:
+            bucket.refused = error.problem
+            log.debug("no CUDA graph for input shape %s: %s", bucket.input.shape, error.problem)
+        return place.graph
+
+    def _give_context(self, bucket: Bucket) -> None:
+        """A context of its own, if there is room for one."""
+        if not self._make_room():
+            return
+        try:
+            bucket.context = self._make_context(bucket.profile)
+        except Face3DError as error:  # a plan that lets one context alone have a profile; or memory is short
+            self._graphs = None
+            log.debug("no CUDA graphs: %s", error.problem)
+        else:
+            self._captured.append(bucket)
+
+    def _make_room(self) -> bool:
+        """Whether one more shape may have its own context; the one that was not used for longest gives way."""
+        if len(self._captured) < BUCKETS:
+            return True
+        oldest = min(self._captured, key=lambda each: each.used)
+        if self._runs - oldest.used < STALE:
+            return False
+        self.run.synchronize()
+        for place in tuple(oldest.places):
+            place.drop_graph()
+        self._captured.remove(oldest)
+        if oldest.context is not None:
+            oldest.context.context.close()
+        oldest.context, oldest.runs = None, 0
+        return True
+
+
+def _own(bucket: Bucket) -> Bound:
+    if bucket.context is None:
+        raise EngineError("a shape lost its context while it was captured")
+    return bucket.context
+
+
+def _tensor(name: str, shape: tuple[int, ...], dtype: Any, rows: int) -> Tensor:
+    tensor = Tensor(name, shape, dtype, 0)
+    return tensor._replace(reserve=tensor.nbytes // shape[0] * rows)

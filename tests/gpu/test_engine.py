@@ -1,0 +1,27 @@
+"""Engine on a GPU: the tests of tests/runtime/test_engine.py with the real CUDA and TensorRT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.runtime.engine_cases import *  # noqa: F403
+from tests.runtime.engine_parts import Parts
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def plan() -> bytes:
+    from tests.runtime.network import build_plan
+
+    pytest.importorskip("tensorrt")
+    pytest.importorskip("pycuda")
+    return build_plan()
+
+
+@pytest.fixture
+def parts(plan: bytes) -> Iterator[Parts]:
+    made = Parts(real=True, plan=plan)
+    yield made
+    made.close()
