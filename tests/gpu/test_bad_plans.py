@@ -59,8 +59,7 @@ def test_what_tensorrt_refuses_is_an_error_of_ours(cases, tmp_path, part):
     child = run_child("bad_plans:attempt", plan=str(spoil(case, good, tmp_path / "spoiled")), device=0)
     assert child.code == 0, child.stderr
     assert child.answer is not None
-    assert child.answer["error"]
-    assert "foreign" not in child.answer
+    assert child.answer["error"] in ("PlanError", "EngineError"), child.answer
 
 
 @pytest.mark.parametrize("place", [1, 5, 9])
@@ -71,4 +70,4 @@ def test_a_cut_plan_whose_manifest_vouches_for_it_is_refused_too(cases, tmp_path
     child = run_child("bad_plans:attempt", plan=str(spoil(case, good, tmp_path / "spoiled")), device=0)
     assert child.code == 0, child.stderr
     assert child.answer is not None
-    assert child.answer["error"]
+    assert child.answer["error"] in ("PlanError", "EngineError"), child.answer

@@ -144,7 +144,7 @@ def change(step: str, value: Any, *keys: str) -> Callable[[dict[str, Any]], None
         (change("devices", ["EngineError: no"], "together", "errors"), "GPU 0 and GPU 1"),
         (change("bad_plans", {**CASE, "code": -11, "error": None}, "cases", "noise"), "bad plans"),
         (change("bad_plans", {**CASE, "error": None}, "cases", "noise"), "bad plans"),
-        (change("bad_plans", {**CASE, "foreign": True}, "cases", "noise"), "bad plans"),
+        (change("bad_plans", {**CASE, "error": "builtins.ValueError"}, "cases", "noise"), "bad plans"),
         (change("bad_plans", "PlanError", "good", "error"), "bad plans"),
     ],
 )

@@ -117,7 +117,7 @@ def attempt(plan: str, device: int) -> dict[str, Any]:
     except Face3DError as error:
         return {"error": type(error).__name__, "message": str(error)}
     except Exception as error:  # not one of ours: the message does not help the user, and counts as a failure
-        return {"error": f"{type(error).__module__}.{type(error).__name__}", "message": str(error), "foreign": True}
+        return {"error": f"{type(error).__module__}.{type(error).__name__}", "message": str(error)}
     return {"error": None, "message": None}
 
 

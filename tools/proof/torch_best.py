@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import itertools
 import time
 from collections.abc import Callable
@@ -41,7 +43,12 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def full_network() -> nn.Module:
-    """The full-size stand-in's network with the weights that `standin --size full` writes."""
+    """A new copy of the full-size stand-in's network with the weights that `standin --size full` writes."""
+    return copy.deepcopy(_seeded())
+
+
+@functools.cache
+def _seeded() -> nn.Module:
     import torch
 
     from face3d_trt.model.network import FULL_WIDTH

@@ -15,6 +15,7 @@ import numpy.typing as npt
 LARGE = 4 << 20  # bytes from which on a copy is shared
 _SHARE = 2 << 20  # bytes that are worth another thread's while
 _THREADS = 8
+_hiring = threading.Lock()
 
 Array = npt.NDArray[Any]
 _Part = tuple[Array, Array, "SimpleQueue[BaseException | None]"]
@@ -30,7 +31,8 @@ def copy(target: Array, source: Array) -> None:
     if target.nbytes < LARGE or len(target) == 1:
         np.copyto(target, source)
         return
-    crew = _crew(os.getpid())
+    with _hiring:
+        crew = _crew(os.getpid())
     count = min(crew.threads + 1, len(target), target.nbytes // _SHARE)
     cuts = [len(target) * index // count for index in range(count + 1)]
     done: SimpleQueue[BaseException | None] = SimpleQueue()

@@ -208,8 +208,8 @@ class Engine(FaceEngine):
 
     def warm_up(self, batches: Iterable[int] = (1,)) -> None:
         """Make buffers, contexts and graphs for these batch sizes, in every slot; see FaceEngine."""
-        self._check_usable()
         with self._warming:  # two that collect all slots would wait for each other
+            self._check_usable()
             slots = [self._take() for _ in range(self._pool.count)]
             try:
                 for rows in batches:
@@ -231,7 +231,8 @@ class Engine(FaceEngine):
         if os.getpid() == self._pid:
             while self._help_out():
                 pass
-            self._pool.close()
+            with self._warming:  # it holds some slots and waits for the rest
+                self._pool.close()
             for completer in self._completers.values():
                 completer.stop()
         _open_engines.discard(self)
