@@ -212,7 +212,7 @@ class Engine(FaceEngine):
             self._check_usable()
             slots = [self._take() for _ in range(self._pool.count)]
             try:
-                for rows in batches:
+                for rows in sorted(batches, reverse=True):  # buffers that grow take the graphs of smaller sizes away
                     checked = self._spec.check(np.zeros(self._spec.shape(rows), self._spec.dtype))
                     self._warm(slots, checked)
             finally:
