@@ -239,15 +239,16 @@ def test_layers_without_times_stand_in_the_engines_order(run: Any, tmp_path: Pat
 
 @pytest.fixture
 def gpu_machine(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """This machine with a GPU and a TensorRT that it does not have: only what `can_run` looks at."""
+    """This machine with GPUs and a TensorRT that it does not have: only what `can_run` looks at."""
 
-    def have(gpu: Gpu, version: str | None) -> None:
-        monkeypatch.setattr(module, "visible_gpus", lambda: (gpu,))
-        monkeypatch.setattr(flavour_module, "visible_gpus", lambda: (gpu,))
+    def have(*gpus: Gpu, version: str | None) -> None:
+        monkeypatch.setattr(module, "visible_gpus", lambda: gpus)
+        monkeypatch.setattr(flavour_module, "visible_gpus", lambda: gpus)
         flags = SimpleNamespace(EXPLICIT_BATCH=0)
         trt = SimpleNamespace(__version__=version, NetworkDefinitionCreationFlag=flags) if version else None
         monkeypatch.setitem(sys.modules, "tensorrt", trt)
         monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
+        monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: object())
 
     return have
 
@@ -263,7 +264,7 @@ def gpu_machine(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_what_hinders_this_machine_is_said_with_the_cure(
     run: Any, plan: Path, gpu_machine: Any, gpu: Gpu, version: str | None, why: str, cure: str
 ) -> None:
-    gpu_machine(gpu, version)
+    gpu_machine(gpu, version=version)
     facts = module.inspect_plan(plan)
     assert facts.trouble is None
     assert facts.here is not None
@@ -277,7 +278,7 @@ def test_what_hinders_this_machine_is_said_with_the_cure(
     ("gpu", "why"), [(L4, "fits NVIDIA L4 (8.9), but runs in that one's own"), (H200, "8.6, 8.9, and this is")]
 )
 def test_a_plan_of_rtx_is_not_for_this_packages_engines(tmp_path: Path, gpu_machine: Any, gpu: Gpu, why: str) -> None:
-    gpu_machine(gpu, "8.6.0")
+    gpu_machine(gpu, version="8.6.0")
     facts = manifest(flavour="tensorrt_rtx", flavour_version="1.7.1", gpu=None, targets=("8.6", "8.9"))
     here = module.inspect_plan(write(tmp_path, facts)).here
     assert here is not None
@@ -287,17 +288,31 @@ def test_a_plan_of_rtx_is_not_for_this_packages_engines(tmp_path: Path, gpu_mach
 
 
 def test_the_machine_that_built_it_runs_it(plan: Path, gpu_machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu_machine(H200, "8.6.0")
+    gpu_machine(H200, version="8.6.0")
+    assert module.inspect_plan(plan).here == module.Here(True, "with TensorRT 8.6.0 on NVIDIA H200 (9.0)")
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     here = module.inspect_plan(plan).here
     assert here is not None
     assert not here.runs
     assert "pycuda is missing" in here.why
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: object())
+
+
+def test_the_second_gpu_will_do(plan: Path, gpu_machine: Any) -> None:
+    gpu_machine(L4, H200, version="8.6.0")
+    here = module.inspect_plan(plan).here
+    assert here == module.Here(True, "with TensorRT 8.6.0 on NVIDIA H200 (9.0), device 1")
+
+
+def test_tensorrt_rtx_in_its_place_is_cured_by_tensorrt(
+    plan: Path, gpu_machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rtx = pytest.importorskip("tensorrt_rtx", reason="the extra rtx is not installed")
+    gpu_machine(L4, version=None)
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", rtx)
     here = module.inspect_plan(plan).here
     assert here is not None
-    assert (here.runs, here.run) == (True, None)
-    assert "TensorRT 8.6.0 for NVIDIA H200 (9.0)" in here.why
+    assert "this machine has TensorRT-RTX" in here.why
+    assert here.run == install_command("gpu")
 
 
 def test_it_answers_without_loading_a_framework(plan: Path) -> None:

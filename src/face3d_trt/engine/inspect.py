@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from face3d_trt.engine.flavour import find_flavour
+from face3d_trt.engine.flavour import Flavour, find_flavour
 from face3d_trt.engine.gpu import visible_gpus
 from face3d_trt.engine.shares import Shares, shares
 from face3d_trt.errors import MissingError, PlanError
@@ -79,7 +79,7 @@ def inspect_plan(plan: Path) -> Inspection:
 
 
 def runs_here(manifest: Manifest, plan: Path) -> Here:
-    """Whether a plan that was built so runs on this machine's first GPU, with the TensorRT that is here."""
+    """Whether a plan that was built so runs on one of this machine's GPUs, with the TensorRT that is here."""
     gpus = visible_gpus()
     if not gpus:
         instead = f"face3d-trt compare --plan {shlex.quote(str(plan))}    # its typed graph, in ONNX Runtime"
@@ -90,14 +90,21 @@ def runs_here(manifest: Manifest, plan: Path) -> Here:
         flavour = find_flavour()
     except MissingError as error:
         return Here(False, f"{error.problem}; the plan wants {wanted(manifest)}", error.run)
-    if reason := flavour.can_run(manifest):
-        return Here(False, f"{reason}; the plan wants {wanted(manifest)}", f"{manifest.command}    # on this machine")
+    reasons = [flavour.can_run(manifest, gpu) for gpu in gpus]
+    if None not in reasons:
+        again = f"{manifest.command}    # on this machine"
+        cure = again if flavour.name == manifest.flavour else install_command("gpu")
+        return Here(False, f"{reasons[0]}; the plan wants {wanted(manifest)}", cure)
+    index = reasons.index(None)
+    return _runs(manifest, flavour, gpus[index], index)
+
+
+def _runs(manifest: Manifest, flavour: Flavour, gpu: Gpu, index: int) -> Here:
+    on = f"TensorRT {flavour.version} on {gpu.name} ({gpu.compute_capability})"
     if importlib.util.find_spec("pycuda") is None:
-        return Here(
-            False, f"{flavour} runs it, but pycuda is missing, through which engines run", install_command("gpu")
-        )
-    remark = flavour.remark(manifest)
-    return Here(True, f"with {flavour}" + (f"; {remark}" if remark else ""))
+        return Here(False, f"{on} takes it, but pycuda is missing, through which engines run", install_command("gpu"))
+    remark = flavour.remark(manifest, gpu)
+    return Here(True, f"with {on}" + (f", device {index}" if index else "") + (f"; {remark}" if remark else ""))
 
 
 def wanted(manifest: Manifest) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from face3d_trt.engine.gpu import visible_gpus
 from face3d_trt.errors import UsageError
+from face3d_trt.runtime.engine import Engine
 from face3d_trt.runtime.ort import OrtEngine, has_cuda
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def open_engine(
         on_gpu = on == "gpu" or (on == "auto" and bool(visible_gpus()) and has_cuda())
         return OrtEngine(path, device if on_gpu else "cpu", check=check)
     if on == "gpu" or (on == "auto" and visible_gpus()):
-        engine: FaceEngine = importlib.import_module("face3d_trt.runtime.engine").Engine(path, device, **options)
-        return engine
+        return Engine(path, device, **options)
     twin = OrtEngine(path, "cpu", check=check)
     if on == "auto":
         _log.warning("%s: no GPU here, so %s stands in for TensorRT", path, twin.backend)
