@@ -22,6 +22,7 @@ import functools
 import os
 import threading
 import weakref
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -195,6 +196,13 @@ class Device:
             self.failed = str(error)
         raise EngineError(f"CUDA failed on GPU {self.index} ({self.name}): {error}") from error
 
+    def abandon(self, error: BaseException) -> None:
+        """The context cannot be popped: get it off this thread's stack all the same, as the thread would abort."""
+        self.failed = self.failed or str(error)
+        with suppress(self._driver.Error):
+            self._context.detach()
+        self._driver.Context.get_current()  # takes what is detached off the stack
+
     def _release_if_unused(self) -> None:
         if self._live or self._released:
             return
@@ -210,8 +218,8 @@ class Device:
 
     def _end(self) -> None:
         """At exit: free what is lent too, and take off what an interrupted `with` left on the stack."""
+        _leave_alone(self)  # whatever interrupts what follows
         if self.dead:
-            _leave_alone(self)
             return
         while (top := self._driver.Context.get_current()) is not None and top == self._context:
             self._context.pop()
@@ -227,19 +235,26 @@ class _Current:
     __slots__ = ("_device", "_pop", "_push")
 
     def __init__(self, device: Device, context: Any) -> None:
-        self._device, self._push, self._pop = weakref.ref(device), context.push, context.pop
+        self._device, self._push, self._pop = weakref.proxy(device), context.push, context.pop
 
     def __enter__(self) -> None:
-        self._push()
+        try:
+            self._push()
+        except Exception as error:  # an error of earlier work may show here
+            self._device.translate(error)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if error is not None and (device := self._device()) is not None:
-                device.translate(error)
+            if error is not None:
+                self._device.translate(error)
         finally:
-            self._pop()
+            try:
+                self._pop()
+            except Exception as last:
+                self._device.abandon(last)
 
 
 class _Resource:

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -296,14 +297,14 @@ class Engine(FaceEngine):
     def _free(self) -> None:
         gpu = self._gpu
         if not gpu.dead:
-            with gpu.current():
+            with suppress(Face3DError), gpu.current():  # an error of earlier work that shows only now
                 for lane in self._lanes:
                     for slot in lane.slots:
                         slot.settle()
                     lane.close()
                 self._loans.close()
                 self._plan.close()
-            gpu.companion = None
+                gpu.companion = None
         gpu.close()
 
     def _prepare_all(self) -> None:
