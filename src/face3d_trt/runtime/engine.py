@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from face3d_trt.runtime.cuda import Device
     from face3d_trt.runtime.graphs import GraphMaker
 
+_CHOICES = 64  # selections of outputs that are remembered
 RING = 3  # slots of a lane: one is uploaded, one runs, one is downloaded
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -137,6 +138,7 @@ class Engine(FaceEngine):
         try:
             self.inputs, self.outputs, self.profiles = plan.inputs, plan.outputs, plan.profiles
             self._spec = Spec(plan.inputs, plan.outputs, plan.profiles, check=check, device=gpu.index)
+            self._names, self._chosen = self._spec.choose(None), dict[tuple[str, ...], tuple[str, ...]]()
             ring = budget.fit(self._spec, plan.scratch_bytes(), contexts, RING)
             with gpu.current():
                 self._lanes = tuple(Lane(gpu, plan, self._spec, graphs, ring) for _ in range(contexts))
@@ -166,8 +168,9 @@ class Engine(FaceEngine):
         stream: Any = None,
     ) -> dict[str, Any]:
         """Run a batch in the caller's thread; see FaceEngine."""
-        self._check_usable()
-        names = self._spec.choose(outputs)
+        if self._closed or self._gpu.failed is not None or os.getpid() != self._pid:
+            self._check_usable()
+        names = self._names if outputs is None else self._choose(outputs)
         if to == "device":
             return self._left_there(images, names, out or {}, stream)
         if to != "host":
@@ -181,7 +184,7 @@ class Engine(FaceEngine):
     ) -> Future[HostResults]:
         """Run a batch in the background; see FaceEngine."""
         self._check_usable()
-        batch = self._batch(images, self._spec.choose(outputs), out, None)
+        batch = self._batch(images, self._choose(outputs), out, None)
         future: Future[HostResults] = Future()
         future.set_running_or_notify_cancel()
         batch.future, batch.left = future, len(batch.pieces)
@@ -260,7 +263,8 @@ class Engine(FaceEngine):
         else:
             caller = stream_handle(stream)
             checked = self._on_device.check(images, caller)
-        results = self._spec.arrays(names, checked.batch, out)
+        whole = out is None and len(checked.pieces) == 1  # new arrays are made as the results are there
+        results = {} if whole else self._spec.arrays(names, checked.batch, out)
         if isinstance(checked, HostImages):
             array = checked.array
             return Batch(checked.pieces, array.shape, array, results, names, self._loans.holds(array))
@@ -274,6 +278,17 @@ class Engine(FaceEngine):
         batch, results = self._on_device.to_device(checked, names, out, caller, direct)
         run_here(self._pool, batch, self._take)
         return results
+
+    def _choose(self, outputs: Sequence[str] | None) -> tuple[str, ...]:
+        """Names of outputs, checked; remembered, as most callers ask for the same ones for ever."""
+        if outputs is None or isinstance(outputs, str):
+            return self._spec.choose(outputs)
+        key = tuple(outputs)
+        if (found := self._chosen.get(key)) is None:
+            found = self._spec.choose(key)
+            if len(self._chosen) < _CHOICES:
+                self._chosen[key] = found
+        return found
 
     def _take(self) -> Slot:
         slot = self._pool.try_take()

@@ -145,7 +145,7 @@ class Lane:
     def start(self, place: Place, done: Event) -> None:
         """Run what lies in the page-locked pictures of a small bucket; `done` is recorded behind the downloads."""
         with self.lock:
-            self._count(place.bucket)
+            self._runs = place.bucket.used = self._runs + 1
             graph = place.graph
             if graph is None and self._graphs is not None:
                 graph = self._graph(place, self._graphs)
@@ -168,7 +168,7 @@ class Lane:
         """
         device, slot, bucket = self.device, place.slot, place.bucket
         with self.lock:
-            self._count(bucket)
+            self._runs = bucket.used = self._runs + 1
             if images is not None:
                 device.copy_in(place.addresses[0][1], images, self.up)
                 slot.uploaded.record(self.up)
@@ -207,10 +207,6 @@ class Lane:
             self._contexts.clear()
             self._captured.clear()
             self._buckets.clear()
-
-    def _count(self, bucket: Bucket) -> None:
-        self._runs += 1
-        bucket.used = self._runs
 
     def _straight(self, place: Place, bound: Bound) -> None:
         """Upload, run and downloads on one stream; what a graph captures."""
