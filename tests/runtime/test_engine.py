@@ -16,7 +16,7 @@ from tests.runtime.fakes import FakeDevice, FakeGraphs, FakePlan
 from tests.runtime.network import pictures
 
 from face3d_trt.errors import EngineError, MissingError
-from face3d_trt.runtime import lane as lanes
+from face3d_trt.runtime import lane, shelf, slots
 from face3d_trt.runtime.copying import LARGE, copy
 
 
@@ -69,9 +69,9 @@ def test_graphs_are_replayed_and_all_destroyed(parts):
 
 
 def test_shapes_without_end_keep_contexts_and_graphs_bounded(parts, monkeypatch):
-    monkeypatch.setattr(lanes, "STALE", 30)
-    monkeypatch.setattr(lanes, "_SHAPES", 40)
-    monkeypatch.setattr("face3d_trt.runtime.slots._VIEWS", 20)
+    monkeypatch.setattr(shelf, "STALE", 30)
+    monkeypatch.setattr(lane, "_SHAPES", 40)
+    monkeypatch.setattr(slots, "_VIEWS", 20)
     gpu = parts.device()
     plan, maker = FakePlan(gpu), FakeGraphs(gpu)
     engine = parts.open(gpu=gpu, plan=plan, maker=maker)
@@ -80,10 +80,10 @@ def test_shapes_without_end_keep_contexts_and_graphs_bounded(parts, monkeypatch)
         height = 64 + (turn // 80) * 4 + order.randrange(4)
         images = pictures(order.choice([1, 2, 3]), turn, height, 64)
         check(engine(images), images)
-        assert len(plan.contexts) <= lanes.BUCKETS + 2
-        assert maker.alive <= 3 * lanes.BUCKETS
-        assert len(engine._lanes[0]._buckets) <= 40 + lanes.BUCKETS
-    assert maker.captured > lanes.BUCKETS
+        assert len(plan.contexts) <= shelf.BUCKETS + 2
+        assert maker.alive <= 3 * shelf.BUCKETS
+        assert len(engine._lanes[0]._buckets) <= 40 + shelf.BUCKETS
+    assert maker.captured > shelf.BUCKETS
 
 
 def test_an_error_of_the_gpu_breaks_the_engine_and_says_so(parts):

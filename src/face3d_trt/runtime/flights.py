@@ -16,8 +16,8 @@ from face3d_trt.runtime.copying import LARGE, copy
 from face3d_trt.runtime.lane import Away
 
 if TYPE_CHECKING:
-    from face3d_trt.runtime.cuda import Event
     from face3d_trt.runtime.pieces import Piece
+    from face3d_trt.runtime.resources import Event
     from face3d_trt.runtime.slots import Place, Slot, SlotPool
 
 Array = npt.NDArray[Any]
@@ -159,12 +159,12 @@ def _collect(place: Place, batch: Batch, piece: Piece) -> None:
     results = batch.results
     whole = len(batch.pieces) == 1
     for name, view, _ in place.downloads:
-        if whole and name not in results and view.nbytes < LARGE:
-            results[name] = view.copy()
-        elif whole:
-            copy(results.setdefault(name, np.empty(view.shape, view.dtype)), view)
-        else:
-            copy(results[name][piece.start : piece.stop], view)
+        if name not in results:
+            if view.nbytes < LARGE:
+                results[name] = view.copy()
+                continue
+            results[name] = np.empty(view.shape, view.dtype)
+        copy(results[name] if whole else results[name][piece.start : piece.stop], view)
 
 
 class Completer:
