@@ -95,6 +95,10 @@ class Stream(Resource):
         """Wait for everything on it."""
         self.queue.synchronize()
 
+    def close(self) -> None:
+        """The same as `free`."""
+        self.free()
+
     def wait(self, event: Event) -> None:
         """Let what comes next on it wait for `event` as it was recorded last."""
         self.queue.wait_for_event(event.mark)
