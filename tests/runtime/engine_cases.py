@@ -66,6 +66,15 @@ def test_graphs_stay_right_among_plain_runs_of_other_sizes(parts):
             check(engine(images), images)
 
 
+def test_warming_up_captures_a_graph_for_each_slot_and_small_size(parts):
+    engine = parts.open(contexts=2)
+    engine.warm_up((1, 2, 20))
+    for lane in engine._lanes:
+        for slot in lane.slots:
+            graphs = {place.bucket.input.shape[0] for place in slot._places.values() if place.graph is not None}
+            assert graphs == {1, 2}
+
+
 def test_buffers_that_grow_leave_no_graph_behind(parts):
     engine = parts.open()
     for batch, (height, width) in [(1, (64, 64)), (16, (64, 64)), (4, (96, 96)), (16, (96, 96)), (1, (64, 64))]:
@@ -201,6 +210,14 @@ def test_results_stay_on_the_gpu(parts, batch):
         images = pictures(batch, turn)
         results = engine(images, to="device")
         check({name: array.host() for name, array in results.items()}, images)
+
+
+@pytest.mark.parametrize("batch", [2, 20, 70])
+def test_calls_that_leave_results_on_the_gpu_do_not_disturb_each_other(parts, batch):
+    engine = parts.open()
+    results = [engine(pictures(batch, turn), to="device") for turn in range(12)]
+    for turn, each in enumerate(results):
+        check({name: array.host() for name, array in each.items()}, pictures(batch, turn))
 
 
 @pytest.mark.parametrize("batch", [1, 3, 20, 70])
@@ -381,16 +398,15 @@ def test_memory_of_the_gpu_does_not_grow(parts):
     sizes = (1, 2, 3, 16, 20, 32, 70)
 
     def round_of_calls() -> None:
-        for turn in range(6):
+        for turn in range(3):
             for batch in sizes:
                 engine(pictures(batch, turn))
                 engine(pictures(batch, turn), to="device")
 
     engine.warm_up(sizes)
-    for _ in range(6):
-        round_of_calls()
+    round_of_calls()
     before = parts.used_memory(engine)
-    for _ in range(12):
+    for _ in range(4):
         round_of_calls()
     assert parts.used_memory(engine) - before < 8 << 20
 

@@ -13,7 +13,7 @@ from tests.runtime.network import MODEL, build_plan
 
 from face3d_trt.runtime.devicearray import DeviceArray
 from face3d_trt.runtime.engine import Engine
-from face3d_trt.runtime.fitting import Budget
+from face3d_trt.runtime.loading import Loaded
 
 
 @dataclass
@@ -66,10 +66,8 @@ class Parts:
         if graphs and maker is None:
             maker = self.maker(gpu)
         engine = Engine.__new__(Engine)
-        budget = Budget(memory_limit, len(self.plan))
-        engine._start(
-            gpu, plan, maker, manifest=None, model=MODEL, backend="test", contexts=contexts, budget=budget, check=check
-        )
+        loaded = Loaded(gpu, plan, len(self.plan), None, MODEL, "test")
+        engine._start(loaded, maker, contexts, memory_limit, check)
         self.engines.append(engine)
         return engine
 

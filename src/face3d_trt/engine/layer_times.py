@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from face3d_trt.engine.loaded import LoadedPlan, PlanContext
     from face3d_trt.engine.values import Built, Recipe
     from face3d_trt.records import LayerRecord, ProfileRecord
-    from face3d_trt.runtime.cuda import Device, DeviceMemory, Stream
+    from face3d_trt.runtime.cuda import Device
+    from face3d_trt.runtime.resources import DeviceMemory, Stream
 
 RUNS = 20  # the median of so many
 _WARM_UPS = 5  # clocks rise, kernels are loaded

@@ -29,7 +29,7 @@ def copy(target: Array, source: Array) -> None:
         source: Any strides.
     """
     if target.nbytes < LARGE or len(target) == 1:
-        np.copyto(target, source)
+        target[...] = source
         return
     with _hiring:
         crew = _crew(os.getpid())

@@ -22,6 +22,7 @@ import functools
 import os
 import threading
 import weakref
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -31,6 +32,7 @@ import numpy.typing as npt
 from face3d_trt.engine.gpu import load_kernels_when_used
 from face3d_trt.errors import EngineError, InputError, MissingError
 from face3d_trt.optional import require
+from face3d_trt.runtime.resources import DeviceMemory, Event, PinnedMemory, Resource, Stream
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream, which others in the process use
 _BLOCKING_SYNC, _DISABLE_TIMING = 1, 2  # CU_EVENT_*
@@ -73,7 +75,7 @@ class Device:
         self.index, self.name, self.compute_capability = index, raw.name(), f"{major}.{minor}"
         self.failed: str | None = None
         self.pid = os.getpid()
-        self._live: set[_Resource] = set()
+        self._live: set[Resource] = set()
         self._closing = False
         self._released = False
         self._context = raw.retain_primary_context()
@@ -164,11 +166,11 @@ class Device:
         """Whether no CUDA call can succeed any more: after some errors, and after a fork."""
         return self.failed is not None or os.getpid() != self.pid
 
-    def forget(self, resource: _Resource) -> None:
+    def forget(self, resource: Resource) -> None:
         """Hear from a resource that it is free."""
         self._live.discard(resource)
 
-    def remember(self, resource: _Resource) -> None:
+    def remember(self, resource: Resource) -> None:
         """Hear from a resource that it exists."""
         self._live.add(resource)
 
@@ -195,6 +197,13 @@ class Device:
             self.failed = str(error)
         raise EngineError(f"CUDA failed on GPU {self.index} ({self.name}): {error}") from error
 
+    def abandon(self, error: BaseException) -> None:
+        """The context cannot be popped: get it off this thread's stack all the same, as the thread would abort."""
+        self.failed = self.failed or str(error)
+        with suppress(self._driver.Error):
+            self._context.detach()
+        self._driver.Context.get_current()  # takes what is detached off the stack
+
     def _release_if_unused(self) -> None:
         if self._live or self._released:
             return
@@ -210,8 +219,8 @@ class Device:
 
     def _end(self) -> None:
         """At exit: free what is lent too, and take off what an interrupted `with` left on the stack."""
+        _leave_alone(self)  # whatever interrupts what follows
         if self.dead:
-            _leave_alone(self)
             return
         while (top := self._driver.Context.get_current()) is not None and top == self._context:
             self._context.pop()
@@ -227,140 +236,26 @@ class _Current:
     __slots__ = ("_device", "_pop", "_push")
 
     def __init__(self, device: Device, context: Any) -> None:
-        self._device, self._push, self._pop = weakref.ref(device), context.push, context.pop
+        self._device, self._push, self._pop = weakref.proxy(device), context.push, context.pop
 
     def __enter__(self) -> None:
-        self._push()
+        try:
+            self._push()
+        except Exception as error:  # an error of earlier work may show here
+            self._device.translate(error)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if error is not None and (device := self._device()) is not None:
-                device.translate(error)
+            if error is not None:
+                self._device.translate(error)
         finally:
-            self._pop()
-
-
-class _Resource:
-    """What is made on a device and freed explicitly, with the context current."""
-
-    __slots__ = ("__weakref__", "_device", "_raw", "lent")
-
-    def __init__(self, device: Device, raw: Any) -> None:
-        self._device, self._raw, self.lent = device, raw, False
-        device.remember(self)
-
-    @property
-    def freed(self) -> bool:
-        """Whether it is gone; at exit everything is, whoever still holds it."""
-        return self._raw is None
-
-    def free(self) -> None:
-        """Give it back; nothing happens the second time."""
-        if self._raw is None or self._device.dead:  # the dead device keeps it
-            return
-        raw, self._raw = self._raw, None
-        self._free(raw)
-        del raw
-        self._device.forget(self)
-
-    def _free(self, raw: Any) -> None:
-        """Streams and events: pycuda frees them as the last reference goes."""
-
-
-class DeviceMemory(_Resource):
-    """Memory on the GPU.
-
-    Attributes:
-        address: Of its first byte.
-        nbytes: Its size.
-    """
-
-    __slots__ = ("address", "nbytes")
-
-    def __init__(self, device: Device, raw: Any, nbytes: int) -> None:
-        super().__init__(device, raw)
-        self.address, self.nbytes = int(raw), nbytes
-
-    def _free(self, raw: Any) -> None:
-        raw.free()
-
-
-class PinnedMemory(_Resource):
-    """Page-locked memory of the host.
-
-    Attributes:
-        array: (nbytes,) uint8. Views of it must not be used after `free`.
-        address: Of its first byte.
-        nbytes: Its size.
-    """
-
-    __slots__ = ("address", "array", "nbytes")
-
-    def __init__(self, device: Device, raw: npt.NDArray[np.uint8], nbytes: int) -> None:
-        super().__init__(device, raw.base)
-        self.array = raw[:nbytes]
-        self.address, self.nbytes = raw.ctypes.data, nbytes
-
-    def _free(self, raw: Any) -> None:
-        self.array = np.empty(0, np.uint8)
-        raw.free()
-
-
-class Stream(_Resource):
-    """A queue of work on the GPU.
-
-    Attributes:
-        handle: CUDA's own.
-        queue: pycuda's own.
-    """
-
-    __slots__ = ("handle", "queue")
-
-    def __init__(self, device: Device, raw: Any) -> None:
-        super().__init__(device, raw)
-        self.handle, self.queue = int(raw.handle), raw
-
-    def synchronize(self) -> None:
-        """Wait for everything on it."""
-        self.queue.synchronize()
-
-    def wait(self, event: Event) -> None:
-        """Let what comes next on it wait for `event` as it was recorded last."""
-        self.queue.wait_for_event(event.mark)
-
-    def _free(self, raw: Any) -> None:
-        self.queue = None
-
-
-class Event(_Resource):
-    """A mark in a stream.
-
-    Attributes:
-        mark: pycuda's own.
-    """
-
-    __slots__ = ("mark",)
-
-    def __init__(self, device: Device, raw: Any) -> None:
-        super().__init__(device, raw)
-        self.mark = raw
-
-    def record(self, stream: Stream) -> None:
-        """Put it at the end of a stream."""
-        self.mark.record(stream.queue)
-
-    def synchronize(self) -> None:
-        """Wait until the GPU has come to it; at once if it was never recorded."""
-        self.mark.synchronize()
-
-    def query(self) -> bool:
-        """Whether the GPU has come to it."""
-        return bool(self.mark.query())
-
-    def _free(self, raw: Any) -> None:
-        self.mark = None
+            try:
+                self._pop()
+            except Exception as last:
+                self._device.abandon(last)
 
 
 def _copies(driver: Any) -> tuple[Any, Any, Any]:

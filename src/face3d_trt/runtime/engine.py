@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,20 +19,21 @@ from face3d_trt.errors import EngineError, Face3DError, InputError
 from face3d_trt.runtime.dlpack import stream_handle
 from face3d_trt.runtime.fitting import Budget
 from face3d_trt.runtime.flights import Batch, Completer, fly, launch, run_here
+from face3d_trt.runtime.graphs import find_graphs
 from face3d_trt.runtime.inputs import DeviceImages, HostImages, Spec
 from face3d_trt.runtime.interface import FaceEngine, HostArray, HostResults
-from face3d_trt.runtime.lane import PLAIN_RUNS, SMALL_ROWS, Lane
+from face3d_trt.runtime.lane import SMALL_ROWS, Lane
+from face3d_trt.runtime.loading import Loaded, load
 from face3d_trt.runtime.loans import Loans
 from face3d_trt.runtime.ondevice import OnDevice
 from face3d_trt.runtime.pieces import Piece
+from face3d_trt.runtime.shelf import PLAIN_RUNS
 from face3d_trt.runtime.slots import Slot, SlotPool
 
 if TYPE_CHECKING:
-    from face3d_trt.engine.loaded import LoadedPlan
-    from face3d_trt.records import Manifest, ModelInfo
-    from face3d_trt.runtime.cuda import Device
     from face3d_trt.runtime.graphs import GraphMaker
 
+_CHOICES = 64  # selections of outputs that are remembered
 RING = 3  # slots of a lane: one is uploaded, one runs, one is downloaded
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -50,7 +52,7 @@ class Engine(FaceEngine):
 
     Batches of up to 16 rows run as one CUDA graph each once a size has come a few times (needs cuda-python), larger
     ones with uploads, runs and downloads overlapped on three streams. A graph is valid for one shape and one set of
-    buffers; lane.py says why it stays so.
+    buffers; shelf.py says why it stays so.
 
     Args:
         plan: With its manifest beside it.
@@ -81,52 +83,19 @@ class Engine(FaceEngine):
         memory_limit: int | None = None,
         check: bool = True,
     ) -> None:
-        _check_options(contexts, memory_limit)
-        from face3d_trt.engine.flavour import find_flavour
-        from face3d_trt.runtime.cuda import Device
-        from face3d_trt.runtime.graphs import find_graphs
-        from face3d_trt.runtime.plans import check_runs, open_plan
-
-        path = Path(plan)
-        manifest, data = open_plan(path)
-        gpu = Device(device)
-        try:
-            flavour = find_flavour()
-            check_runs(manifest, flavour, _record(gpu))
-            with gpu.current():
-                loaded = flavour.load(data, str(path), host_code=manifest.version_compat)
-        except BaseException:
-            gpu.close()
-            raise
-        title = "TensorRT" if flavour.name == "tensorrt" else "TensorRT-RTX"
-        self._start(
-            gpu,
-            loaded,
-            find_graphs() if graphs else None,
-            manifest=manifest,
-            model=manifest.model,
-            backend=f"{title} {flavour.version} on {gpu.name} ({gpu.compute_capability})",
-            contexts=contexts,
-            budget=Budget(memory_limit, len(data)),
-            check=check,
-        )
+        if contexts < 1:
+            raise InputError(f"contexts={contexts}", allowed="1 or more")
+        if memory_limit is not None and memory_limit < 1:
+            raise InputError(f"memory_limit={memory_limit}", allowed="bytes, or None")
+        loaded = load(Path(plan), device)
+        self._start(loaded, find_graphs() if graphs else None, contexts, memory_limit, check)
 
     def _start(
-        self,
-        gpu: Device,
-        plan: LoadedPlan,
-        graphs: GraphMaker | None,
-        *,
-        manifest: Manifest | None,
-        model: ModelInfo,
-        backend: str,
-        contexts: int,
-        budget: Budget,
-        check: bool,
+        self, loaded: Loaded, graphs: GraphMaker | None, contexts: int, memory_limit: int | None, check: bool
     ) -> None:
-        """Everything after the plan is in TensorRT's hands. `gpu` and `plan` are this engine's from here on."""
+        """Make everything that runs; GPU and plan are this engine's from here on."""
         super().__init__()
-        self._gpu, self._plan = gpu, plan
+        self._gpu, self._plan = gpu, plan = loaded.gpu, loaded.plan
         gpu.companion = plan
         self._lanes: tuple[Lane, ...] = ()
         self._completers: dict[Lane, Completer] = {}
@@ -134,9 +103,9 @@ class Engine(FaceEngine):
         self._warming = threading.Lock()
         self._loans = Loans(gpu)
         try:
-            self.inputs, self.outputs, self.profiles = plan.inputs, plan.outputs, plan.profiles
             self._spec = Spec(plan.inputs, plan.outputs, plan.profiles, check=check, device=gpu.index)
-            ring = budget.fit(self._spec, plan.scratch_bytes(), contexts, RING)
+            self._names, self._chosen = self._spec.choose(None), dict[tuple[str, ...], tuple[str, ...]]()
+            ring = Budget(memory_limit, loaded.nbytes).fit(self._spec, plan.scratch_bytes(), contexts, RING)
             with gpu.current():
                 self._lanes = tuple(Lane(gpu, plan, self._spec, graphs, ring) for _ in range(contexts))
                 self._on_device = OnDevice(gpu, self._spec, self._loans, gpu.stream())
@@ -150,8 +119,9 @@ class Engine(FaceEngine):
         self._completers = {
             lane: Completer(self._pool, f"face3d-trt results {index}") for index, lane in enumerate(self._lanes)
         }
-        self.manifest, self.model = manifest, model
-        self.backend, self.depth, self.device, self.graphs = backend, self._pool.count, gpu.index, graphs is not None
+        self.inputs, self.outputs, self.profiles = plan.inputs, plan.outputs, plan.profiles
+        self.manifest, self.model, self.backend = loaded.manifest, loaded.model, loaded.backend
+        self.depth, self.device, self.graphs = self._pool.count, gpu.index, graphs is not None
         _close_at_exit()
         _open_engines.add(self)
 
@@ -165,8 +135,9 @@ class Engine(FaceEngine):
         stream: Any = None,
     ) -> dict[str, Any]:
         """Run a batch in the caller's thread; see FaceEngine."""
-        self._check_usable()
-        names = self._spec.choose(outputs)
+        if self._closed or self._gpu.failed is not None or os.getpid() != self._pid:
+            self._check_usable()
+        names = self._names if outputs is None else self._choose(outputs)
         if to == "device":
             return self._left_there(images, names, out or {}, stream)
         if to != "host":
@@ -180,7 +151,7 @@ class Engine(FaceEngine):
     ) -> Future[HostResults]:
         """Run a batch in the background; see FaceEngine."""
         self._check_usable()
-        batch = self._batch(images, self._spec.choose(outputs), out, None)
+        batch = self._batch(images, self._choose(outputs), out, None)
         future: Future[HostResults] = Future()
         future.set_running_or_notify_cancel()
         batch.future, batch.left = future, len(batch.pieces)
@@ -212,7 +183,7 @@ class Engine(FaceEngine):
             self._check_usable()
             slots = [self._take() for _ in range(self._pool.count)]
             try:
-                for rows in batches:
+                for rows in sorted(batches, reverse=True):  # buffers that grow take the graphs of smaller sizes away
                     checked = self._spec.check(np.zeros(self._spec.shape(rows), self._spec.dtype))
                     self._warm(slots, checked)
             finally:
@@ -259,7 +230,8 @@ class Engine(FaceEngine):
         else:
             caller = stream_handle(stream)
             checked = self._on_device.check(images, caller)
-        results = self._spec.arrays(names, checked.batch, out)
+        whole = out is None and len(checked.pieces) == 1  # new arrays are made as the results are there
+        results = {} if whole else self._spec.arrays(names, checked.batch, out)
         if isinstance(checked, HostImages):
             array = checked.array
             return Batch(checked.pieces, array.shape, array, results, names, self._loans.holds(array))
@@ -273,6 +245,17 @@ class Engine(FaceEngine):
         batch, results = self._on_device.to_device(checked, names, out, caller, direct)
         run_here(self._pool, batch, self._take)
         return results
+
+    def _choose(self, outputs: Sequence[str] | None) -> tuple[str, ...]:
+        """Names of outputs, checked; remembered, as most callers ask for the same ones for ever."""
+        if outputs is None or isinstance(outputs, str):
+            return self._spec.choose(outputs)
+        key = tuple(outputs)
+        if (found := self._chosen.get(key)) is None:
+            found = self._spec.choose(key)
+            if len(self._chosen) < _CHOICES:
+                self._chosen[key] = found
+        return found
 
     def _take(self) -> Slot:
         slot = self._pool.try_take()
@@ -296,14 +279,14 @@ class Engine(FaceEngine):
     def _free(self) -> None:
         gpu = self._gpu
         if not gpu.dead:
-            with gpu.current():
+            with suppress(Face3DError), gpu.current():  # an error of earlier work that shows only now
                 for lane in self._lanes:
                     for slot in lane.slots:
                         slot.settle()
                     lane.close()
                 self._loans.close()
                 self._plan.close()
-            gpu.companion = None
+                gpu.companion = None
         gpu.close()
 
     def _prepare_all(self) -> None:
@@ -317,19 +300,6 @@ class Engine(FaceEngine):
                 allowed="contexts=1, or a plan whose profiles can be shared by contexts",
                 run="face3d-trt build    # builds such plans where TensorRT can",
             ) from error
-
-
-def _record(gpu: Device) -> Any:
-    from face3d_trt.engine.gpu import visible_gpus
-
-    return visible_gpus()[gpu.index]
-
-
-def _check_options(contexts: int, memory_limit: int | None) -> None:
-    if contexts < 1:
-        raise InputError(f"contexts={contexts}", allowed="1 or more")
-    if memory_limit is not None and memory_limit < 1:
-        raise InputError(f"memory_limit={memory_limit}", allowed="bytes, or None")
 
 
 @functools.cache

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
-from face3d_trt.runtime.copying import copy
+from face3d_trt.runtime.copying import LARGE, copy
 from face3d_trt.runtime.lane import Away
 
 if TYPE_CHECKING:
-    from face3d_trt.runtime.cuda import Event
     from face3d_trt.runtime.pieces import Piece
+    from face3d_trt.runtime.resources import Event
     from face3d_trt.runtime.slots import Place, Slot, SlotPool
 
 Array = npt.NDArray[Any]
@@ -31,7 +32,7 @@ class Batch:
         shape: Of the pictures.
         images: On the host; None: on the GPU.
         direct: Whether the GPU reads `images` where they lie.
-        results: Host arrays that results are written into.
+        results: Host arrays that results are written into; of a batch in one piece they may be missing.
         source: Address of pictures on the GPU.
         source_row: Bytes of a picture there.
         targets: Output's name to (address on the GPU, bytes of a row).
@@ -154,11 +155,16 @@ def _start(slot: Slot, batch: Batch, piece: Piece, done: Event) -> Place:
 
 
 def _collect(place: Place, batch: Batch, piece: Piece) -> None:
-    """Results from page-locked memory to the caller's arrays."""
+    """Results from page-locked memory to the caller's arrays, or to new ones where he gave none."""
+    results = batch.results
     whole = len(batch.pieces) == 1
     for name, view, _ in place.downloads:
-        result = batch.results[name]
-        copy(result if whole else result[piece.start : piece.stop], view)
+        if name not in results:
+            if view.nbytes < LARGE:
+                results[name] = view.copy()
+                continue
+            results[name] = np.empty(view.shape, view.dtype)
+        copy(results[name] if whole else results[name][piece.start : piece.stop], view)
 
 
 class Completer:

@@ -1,21 +1,7 @@
-"""One execution context's worth of running: streams, contexts, and the order in which runs are put on the GPU.
-
-Why graphs and contexts are as they are. A CUDA graph holds the parameters of every kernel: addresses of input, outputs,
-weights, TensorRT's scratch and its persistent memory, and numbers that followed from the shape. It does not hold what
-TensorRT keeps on the GPU for a context and rewrites when the context's shape changes, nor memory that it then allocates
-anew. So a graph that was captured from a context which later ran another shape can give wrong rows
-(NVIDIA/TensorRT#3798, #2603), and NVIDIA's guide advises one context per graph. Hence:
-
-* A shape whose runs are captured has an execution context of its own, which never sees another shape. It has run once,
-  plainly, before the capture, as TensorRT finishes its set-up for a shape in the first run.
-* Input and outputs lie in a slot's buffers, so each slot has a graph of its own. When a buffer moves, its graphs go.
-* All contexts of a lane share one scratch memory, whose address never changes. They may, because everything that runs
-  is put on the lane's one stream `run`, graphs too.
-"""
+"""One execution context's worth of running: streams, contexts, and the order in which runs are put on the GPU."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,51 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from face3d_trt.errors import EngineError, Face3DError
+from face3d_trt.runtime.shelf import Bound, Shelf
 from face3d_trt.runtime.slots import Address, Bucket, Place, Slot, Tensor
 
 if TYPE_CHECKING:
-    from face3d_trt.engine.loaded import LoadedPlan, PlanContext
-    from face3d_trt.runtime.cuda import Device, Event
+    from face3d_trt.engine.loaded import LoadedPlan
+    from face3d_trt.runtime.cuda import Device
     from face3d_trt.runtime.graphs import GraphMaker
     from face3d_trt.runtime.inputs import Spec
+    from face3d_trt.runtime.resources import Event
 
 SMALL_ROWS = 16  # up to here launches cost more than a copy that is not overlapped
 SMALL_BYTES = 4 << 20  # of pictures, likewise: 70 µs at 55 GB/s
 ALIGNMENT = 256  # of addresses that TensorRT takes
-PLAIN_RUNS = 2  # of a shape before it is worth a context of its own
-BUCKETS = 16  # shapes that have one
-STALE = 1000  # runs of a lane after which a shape that was not among them may lose it
 _SHAPES = 1024  # shapes that a lane remembers
-
-log = logging.getLogger("face3d_trt")
-
-
-class Bound:
-    """An execution context, and what was last set in it: TensorRT takes its time over settings that change nothing."""
-
-    def __init__(self, context: PlanContext, name: str) -> None:
-        self.context, self._name = context, name
-        self._shape: tuple[int, ...] | None = None
-        self._addresses: tuple[Address, ...] = ()
-        self._known: dict[str, int] = {}
-
-    def set_shape(self, shape: tuple[int, ...]) -> None:
-        """Shape of the pictures from now on."""
-        if shape != self._shape:
-            self._shape = None
-            self.context.set_input_shape(self._name, shape)
-            self._shape = shape
-
-    def run(self, shape: tuple[int, ...], addresses: tuple[Address, ...], stream: int) -> None:
-        """Put a run on a stream."""
-        self.set_shape(shape)
-        if addresses is not self._addresses:
-            for name, address in addresses:
-                if self._known.get(name) != address:
-                    self.context.set_address(name, address)
-                    self._known[name] = address
-            self._addresses = addresses
-        self.context.enqueue(stream)
 
 
 @dataclass(frozen=True)
@@ -111,14 +66,14 @@ class Lane:
     """
 
     def __init__(self, device: Device, plan: LoadedPlan, spec: Spec, graphs: GraphMaker | None, ring: int) -> None:
-        self.device, self._plan, self._spec, self._graphs = device, plan, spec, graphs
+        self.device, self._plan, self._spec = device, plan, spec
         self.up, self.run, self.down = device.stream(), device.stream(), device.stream()
         self.lock = threading.Lock()
         scratch = plan.scratch_bytes()
         self._scratch = device.alloc(scratch) if scratch else None
         self._contexts: dict[int, Bound] = {}
         self._buckets: dict[tuple[int, tuple[int, ...]], Bucket] = {}
-        self._captured: list[Bucket] = []
+        self._shelf = Shelf(graphs, self._make_context, ring) if graphs else None
         self._runs = 0
         self.slots = tuple(Slot(device, self) for _ in range(ring))
 
@@ -138,17 +93,18 @@ class Lane:
             with self.lock:
                 found = self._make_bucket(profile, shape)
                 if len(self._buckets) >= _SHAPES:
-                    self._buckets = {(each.profile, each.input.shape): each for each in self._captured}
+                    kept = self._shelf.buckets if self._shelf else ()
+                    self._buckets = {(each.profile, each.input.shape): each for each in kept}
                 self._buckets[profile, shape] = found
         return found
 
     def start(self, place: Place, done: Event) -> None:
         """Run what lies in the page-locked pictures of a small bucket; `done` is recorded behind the downloads."""
         with self.lock:
-            self._count(place.bucket)
+            self._runs = place.bucket.used = self._runs + 1
             graph = place.graph
-            if graph is None and self._graphs is not None:
-                graph = self._graph(place, self._graphs)
+            if graph is None and self._shelf is not None:
+                graph = self._shelf.graph(place, self.run, self._straight)
             if graph is not None:
                 graph.launch()
             else:
@@ -168,7 +124,7 @@ class Lane:
         """
         device, slot, bucket = self.device, place.slot, place.bucket
         with self.lock:
-            self._count(bucket)
+            self._runs = bucket.used = self._runs + 1
             if images is not None:
                 device.copy_in(place.addresses[0][1], images, self.up)
                 slot.uploaded.record(self.up)
@@ -201,16 +157,12 @@ class Lane:
         with self.lock:
             for slot in self.slots:
                 slot.drop_places()
-            for bound in (*self._contexts.values(), *(each.context for each in self._captured)):
-                if bound is not None:
-                    bound.context.close()
+            if self._shelf is not None:
+                self._shelf.close()
+            for bound in self._contexts.values():
+                bound.context.close()
             self._contexts.clear()
-            self._captured.clear()
             self._buckets.clear()
-
-    def _count(self, bucket: Bucket) -> None:
-        self._runs += 1
-        bucket.used = self._runs
 
     def _straight(self, place: Place, bound: Bound) -> None:
         """Upload, run and downloads on one stream; what a graph captures."""
@@ -264,59 +216,6 @@ class Lane:
                 raise EngineError(f"the engine gives {each.name} of shape {each.shape} for pictures of shape {shape}")
         small = shape[0] <= SMALL_ROWS and images.nbytes <= SMALL_BYTES
         return Bucket(profile, images, outputs, small=small)
-
-    def _graph(self, place: Place, graphs: GraphMaker) -> Any:
-        """The place's graph, captured if it is time; None: run plainly."""
-        bucket = place.bucket
-        if bucket.refused is not None:
-            return None
-        bucket.runs += 1
-        if bucket.runs <= PLAIN_RUNS or len(bucket.places) >= 2 * len(self.slots):
-            return None
-        if bucket.context is None:
-            self._give_context(bucket)
-            return None  # its own context runs plainly once
-        try:
-            place.graph = graphs.capture(self.run.handle, lambda: self._straight(place, _own(bucket)))
-            bucket.places.add(place)
-        except Face3DError as error:
-            bucket.refused = error.problem
-            log.debug("no CUDA graph for input shape %s: %s", bucket.input.shape, error.problem)
-        return place.graph
-
-    def _give_context(self, bucket: Bucket) -> None:
-        """A context of its own, if there is room for one."""
-        if not self._make_room():
-            return
-        try:
-            bucket.context = self._make_context(bucket.profile)
-        except Face3DError as error:  # a plan that lets one context alone have a profile; or memory is short
-            self._graphs = None
-            log.debug("no CUDA graphs: %s", error.problem)
-        else:
-            self._captured.append(bucket)
-
-    def _make_room(self) -> bool:
-        """Whether one more shape may have its own context; the one that was not used for longest gives way."""
-        if len(self._captured) < BUCKETS:
-            return True
-        oldest = min(self._captured, key=lambda each: each.used)
-        if self._runs - oldest.used < STALE:
-            return False
-        self.run.synchronize()
-        for place in tuple(oldest.places):
-            place.drop_graph()
-        self._captured.remove(oldest)
-        if oldest.context is not None:
-            oldest.context.context.close()
-        oldest.context, oldest.runs = None, 0
-        return True
-
-
-def _own(bucket: Bucket) -> Bound:
-    if bucket.context is None:
-        raise EngineError("a shape lost its context while it was captured")
-    return bucket.context
 
 
 def _tensor(name: str, shape: tuple[int, ...], dtype: Any, rows: int) -> Tensor:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from face3d_trt.runtime.cuda import Device, DeviceMemory, PinnedMemory
+    from face3d_trt.runtime.cuda import Device
+    from face3d_trt.runtime.resources import DeviceMemory, PinnedMemory
 
 _FEW = 64  # pieces of memory that may wait to be freed: freeing waits for the GPU, so it is done in one go
 _LITTLE = 64 << 20  # and their bytes

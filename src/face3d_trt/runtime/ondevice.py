@@ -14,8 +14,9 @@ from face3d_trt.runtime.flights import Array, Batch
 from face3d_trt.runtime.inputs import DeviceImages, HostImages, Spec
 
 if TYPE_CHECKING:
-    from face3d_trt.runtime.cuda import Device, Stream
+    from face3d_trt.runtime.cuda import Device
     from face3d_trt.runtime.loans import Loans
+    from face3d_trt.runtime.resources import Stream
 
 
 class OnDevice:

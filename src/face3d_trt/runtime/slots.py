@@ -13,9 +13,11 @@ import numpy.typing as npt
 from face3d_trt.errors import EngineError
 
 if TYPE_CHECKING:
-    from face3d_trt.runtime.cuda import Device, DeviceMemory, PinnedMemory
+    from face3d_trt.runtime.cuda import Device
     from face3d_trt.runtime.graphs import Graph
-    from face3d_trt.runtime.lane import Bound, Lane
+    from face3d_trt.runtime.lane import Lane
+    from face3d_trt.runtime.resources import DeviceMemory, PinnedMemory
+    from face3d_trt.runtime.shelf import Bound
 
 Address = tuple[str, int]
 _VIEWS = 256  # places that a slot remembers
