@@ -20,9 +20,10 @@ def home(plans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     plan = tmp_path / "engines" / "face3d_resnet50.fp16.plan"
     shutil.copy(plans / "small_fp16.plan", plan)
     shutil.copy(manifest_path(plans / "small_fp16.plan"), manifest_path(plan))
-    typed = plans / Manifest.read(manifest_path(plan)).typed
-    if typed.is_file():
-        shutil.copy(typed, plan.parent)
+    typed = Manifest.read(manifest_path(plan)).typed
+    if (plans / typed).is_file():
+        (plan.parent / typed).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(plans / typed, plan.parent / typed)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -31,9 +32,8 @@ def home(plans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("heading", list(blocks()))
 def test_the_block_runs(heading):
     code = blocks()[heading]
-    if "import torch" in code:
-        pytest.importorskip("torch")
-    if 'on="cpu"' in code:
-        pytest.importorskip("onnxruntime")
+    for words, module in (("import torch", "torch"), ('on="cpu"', "onnxruntime"), ("from PIL", "PIL")):
+        if words in code:
+            pytest.importorskip(module)
     with run_block(heading)["engine"] as engine:
         assert "TensorRT" in engine.backend

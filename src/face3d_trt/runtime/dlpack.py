@@ -249,7 +249,7 @@ def _ask(images: Any, stream: int) -> object:
             return images.__dlpack__(stream=stream, max_version=VERSION)
         except TypeError:  # a producer of before max_version
             return images.__dlpack__(stream=stream)
-    except (BufferError, RuntimeError) as error:
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
             f"{type(images).__name__} does not give its memory away: {error}",
             allowed="an array that needs no gradient, on the engine's GPU",

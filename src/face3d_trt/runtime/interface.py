@@ -87,8 +87,8 @@ class FaceEngine(ABC):
         Args:
             images: See the class.
             outputs: Names to return; None: all of them.
-            out: Arrays to write results into, by name: C-contiguous, writeable, of the result's shape and dtype. Names
-                that are missing get a new array.
+            out: Arrays to write results into, by name: C-contiguous, writeable, of the result's shape and dtype, on the
+                GPU with to="device". Names that are missing get a new array.
             to: "host": numpy arrays. "device": DeviceArrays, which speak `__cuda_array_interface__` and DLPack; the
                 call returns before they are computed, and who reads them is ordered after that. `Engine` only.
             stream: The caller's CUDA stream, for `images` on the GPU and for to="device": a handle, or a stream of

@@ -74,6 +74,8 @@ class OrtEngine(FaceEngine):
         if depth < 1:
             raise InputError(f"OrtEngine(depth={depth})", allowed="1 or more")
         source = _read(Path(path))
+        if device not in ("cpu", "cuda") and not isinstance(device, int):
+            raise InputError(f"OrtEngine(device={device!r})", allowed="'cpu', 'cuda', or the index of a GPU")
         index = {"cpu": None, "cuda": 0}[device] if isinstance(device, str) else device
         self._session = _session(source, index, threads)
         self.model = _facts(self._session, source.path)
@@ -97,6 +99,9 @@ class OrtEngine(FaceEngine):
     ) -> dict[str, Any]:
         """See FaceEngine; to="device" is refused."""
         self._check_usable()
+        if to not in ("host", "device"):
+            raise InputError(f"to={to!r}", allowed="'host', 'device'")
+        stream_handle(stream)
         if to != "host":
             raise InputError(
                 f"to={to!r}: results of {self.backend} are in host memory; "
@@ -104,7 +109,6 @@ class OrtEngine(FaceEngine):
                 allowed="to='host'",
                 run="open_engine(PLAN, on='gpu')    # where the GPU is",
             )
-        stream_handle(stream)
         return self._run(*self._prepare(images, outputs, out))
 
     def submit(

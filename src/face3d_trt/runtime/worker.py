@@ -12,6 +12,7 @@ from weakref import finalize
 
 from face3d_trt.errors import EngineError
 
+_PATIENCE_S = 0.001  # between two looks for something to do
 Job = tuple["Future[Any]", Callable[[], Any]]
 
 
@@ -31,17 +32,16 @@ class Worker:
         self._stopped = False
 
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
-        """Have `work` done; waits for room.
+        """Have `work` done; waits for room. In the thread itself (a callback of a future) it makes room meanwhile.
 
         Raises:
-            EngineError: It was stopped meanwhile; or there is no room, and the thread that waits would be the one that
-                makes it (a callback of a future).
+            EngineError: It was stopped meanwhile.
         """
-        if not self._room.acquire(blocking=threading.current_thread() is not self._thread):
-            raise EngineError(
-                "submit was called by the callback of a future while the engine was full: it would wait for itself",
-                allowed="submit from any other thread",
-            )
+        if threading.current_thread() is not self._thread:
+            self._room.acquire()
+        else:
+            while not self._room.acquire(timeout=_PATIENCE_S):
+                _do_one(self._jobs, self._room)
         future: Future[Any] = Future()
         with self._lock:
             if self._stopped:
@@ -63,28 +63,52 @@ class Worker:
             arguments = (self._jobs, self._room)  # not self, so that the last reference can go
             self._thread = threading.Thread(target=_work, args=arguments, name="face3d-submit", daemon=True)
             self._thread.start()
-            self._end = finalize(self, _end, self._jobs, self._thread, os.getpid())
+            self._end = finalize(self, _end, self._jobs, self._room, self._thread, os.getpid())
 
 
 def _work(jobs: queue.SimpleQueue[Job | None], room: threading.Semaphore) -> None:
     while job := jobs.get():
-        future, work = job
-        result, error = None, None
-        if begun := future.set_running_or_notify_cancel():
-            try:
-                result = work()
-            except BaseException as raised:  # whatever it is, it belongs to whoever holds the future
-                error = raised
-        room.release()
-        if begun and error:
-            future.set_exception(error)
-        elif begun:
-            future.set_result(result)
-        del job, future, work, result, error  # an idle thread holds no arrays
+        _do(job, room)
+        del job  # an idle thread holds no arrays
 
 
-def _end(jobs: queue.SimpleQueue[Job | None], thread: threading.Thread, process: int) -> None:
-    if os.getpid() == process:  # a fork has the queue, but not the thread
-        jobs.put(None)
-        if thread is not threading.current_thread():
-            thread.join()
+def _do(job: Job, room: threading.Semaphore) -> None:
+    future, work = job
+    result, error = None, None
+    begun = future.set_running_or_notify_cancel()
+    if begun:
+        try:
+            result = work()
+        except BaseException as raised:  # whatever it is, it belongs to whoever holds the future
+            error = raised
+    room.release()
+    if begun and error:
+        future.set_exception(error)
+    elif begun:
+        future.set_result(result)
+
+
+def _do_one(jobs: queue.SimpleQueue[Job | None], room: threading.Semaphore) -> bool:
+    """One job that waits, if there is one."""
+    try:
+        job = jobs.get_nowait()
+    except queue.Empty:
+        return False
+    if job is None:
+        jobs.put(None)  # for the thread itself
+        return False
+    _do(job, room)
+    return True
+
+
+def _end(
+    jobs: queue.SimpleQueue[Job | None], room: threading.Semaphore, thread: threading.Thread, process: int
+) -> None:
+    if os.getpid() != process:  # a fork has the queue, but not the thread
+        return
+    if thread is threading.current_thread():  # a callback closes the engine
+        while _do_one(jobs, room):
+            pass
+    jobs.put(None)
+    if thread is not threading.current_thread():
+        thread.join()
