@@ -12,16 +12,18 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def plan() -> bytes:
+def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
     from tests.runtime.network import build_plan
 
     pytest.importorskip("tensorrt")
     pytest.importorskip("pycuda")
-    return build_plan()
+    path = tmp_path_factory.mktemp("plan") / "network.plan"
+    path.write_bytes(build_plan())
+    return str(path)
 
 
 @pytest.fixture
-def parts(plan: bytes) -> Iterator[Parts]:
-    made = Parts(real=True, plan=plan)
+def parts(plan: str) -> Iterator[Parts]:
+    made = Parts(real=True, file=plan)
     yield made
     made.close()

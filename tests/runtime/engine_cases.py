@@ -451,7 +451,7 @@ def test_a_forked_child_is_told_to_open_its_own(parts):
         "from tests.runtime.engine_parts import Parts\n"
         "from tests.runtime.network import pictures\n"
         "from face3d_trt.errors import EngineError\n"
-        f"engine = Parts({parts.real}).open()\n"
+        f"engine = Parts({parts.real}, {parts.file!r}).open()\n"
         "engine(pictures(2))\n"
         "child = os.fork()\n"
         "if child == 0:\n"
@@ -501,7 +501,7 @@ def test_the_interpreter_ends_quietly(parts, ending):
         "from tests.runtime.engine_parts import Parts\n"
         "from tests.runtime.network import pictures\n"
         "from face3d_trt.errors import EngineError, InputError\n"
-        f"engine = Parts({parts.real}).open()\n"
+        f"engine = Parts({parts.real}, {parts.file!r}).open()\n"
         "engine.submit(pictures(2)).result()\n" + code
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,11 @@ class Parts:
 
     Args:
         real: CUDA and TensorRT; otherwise the doubles.
+        file: The plan of network.py for the real ones, so that it is built once; empty: build it.
     """
 
     real: bool
+    file: str = ""
     engines: list[Engine] = field(default_factory=list)
     plan: bytes = b""
 
@@ -83,7 +86,7 @@ class Parts:
             return FakePlan(gpu)
         from face3d_trt.engine.flavour import find_flavour
 
-        self.plan = self.plan or build_plan()
+        self.plan = self.plan or (Path(self.file).read_bytes() if self.file else build_plan())
         with gpu.current():
             return find_flavour().load(self.plan, "the test's plan")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from face3d_trt.runtime.shelf import Bound
 
 Address = tuple[str, int]
-_VIEWS = 256  # places that a slot remembers
+_VIEWS = 1024  # places that a slot remembers
 
 
 class Tensor(NamedTuple):
@@ -182,8 +182,7 @@ class Slot:
         key = (bucket, wanted, staged)
         if (found := self._places.get(key)) is None:
             if len(self._places) >= _VIEWS:
-                with self.lane.lock:
-                    self.drop_places()
+                self._places = {key: place for key, place in self._places.items() if place.graph is not None}
             self._fit(bucket, wanted, staged)
             found = self._places[key] = self._views(bucket, wanted, staged)
         return found
