@@ -5,6 +5,8 @@ PYTHON ?= python3
 GPU ?= $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU' && echo 1 || echo 0)
 # A model directory or ModelScope id for `demo`; the stand-in is written to model/ when this is empty.
 MODEL ?=
+# For tools/gpu_proof.py, for example `--budget 600`.
+PROOF_FLAGS ?=
 # For pip, for example `--extra-index-url URL`.
 PIP_FLAGS ?=
 
@@ -20,7 +22,7 @@ PHOTO := build/demo/astronaut.png
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-gpu check clean distclean
+.PHONY: help install demo test test-gpu gpu-proof check clean distclean
 
 help: ## Explain these targets.
 	@echo "face3d-trt: 3D face reconstruction as TensorRT engines"
@@ -74,6 +76,9 @@ test-gpu: $(STAMP) ## The tests that need an NVIDIA GPU.
 	@nvidia-smi -L 2>/dev/null | grep '^GPU' \
 	  || { echo "no NVIDIA GPU answers on this machine (nvidia-smi -L): no GPU test was run" >&2; exit 3; }
 	$(PY) -m pytest -m gpu tests/gpu $(PYTEST_FLAGS)
+
+gpu-proof: $(STAMP) ## Show on this GPU what docs/gpu-proof.md says, and write its tables.
+	$(PY) tools/gpu_proof.py --out build/gpu-proof --doc docs/gpu-proof.md $(PROOF_FLAGS)
 
 check: $(STAMP) ## ruff, formatting and strict mypy.
 	$(PY) -m ruff check src tests tools

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and not _gpu_answers():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU answers on this machine"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_trace_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Builds on a GPU keep their measurements in the user's cache folder: not those of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

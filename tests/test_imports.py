@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,10 +32,15 @@ SERVING = (  # what a runtime needs of what is there
     "optional",
     "report",
     "engine.gpu",
+    "engine.inspect",
     "engine.profile",
+    "engine.show",
     "faces.images",
     "faces.align",
     "faces.tensor",
+)
+RUNTIME = tuple(
+    f"runtime.{file.stem}" for file in sorted((Path(face3d_trt.__file__).parent / "runtime").glob("[!_]*.py"))
 )
 
 
@@ -54,14 +60,21 @@ def test_shared_modules_load_no_framework(module):
     assert loaded_by(f"import face3d_trt.{module}", HEAVY) == []
 
 
-@pytest.mark.parametrize("verb", [[], ["standin"], ["export"], ["calib"], ["build"], ["compare"], ["doctor"]])
+@pytest.mark.parametrize(
+    "verb", [[], ["standin"], ["export"], ["calib"], ["build"], ["compare"], ["inspect"], ["doctor"]]
+)
 def test_help_loads_no_framework(verb):
     run = f"from face3d_trt.cli import app\napp({[*verb, '--help']!r}, standalone_mode=False)"
     assert loaded_by(run, HEAVY) == []
 
 
 def test_a_serving_machine_needs_no_build_time_package():
-    assert loaded_by("\n".join(f"import face3d_trt.{module}" for module in SERVING), BUILD_TIME) == []
+    assert loaded_by("\n".join(f"import face3d_trt.{module}" for module in (*SERVING, *RUNTIME)), BUILD_TIME) == []
+
+
+def test_the_runtime_loads_what_computes_only_when_an_engine_is_opened():
+    assert "runtime.interface" in RUNTIME
+    assert loaded_by("\n".join(f"import face3d_trt.{module}" for module in RUNTIME), (*HEAVY, "cuda", "cupy")) == []
 
 
 def test_public_names_are_those_that_resolve():

@@ -27,7 +27,8 @@ DOCUMENTS = sorted(
     path for pattern in ("*.md", "docs/*.md", "calibration/*.md", "engines/*.md") for path in ROOT.glob(pattern)
 )
 MAX_BYTES = 500_000
-LARGE_FILES = re.compile(r"calibration/|src/face3d_trt/\w+/data/")  # the pictures and samples that ship
+# The pictures and samples that ship, and what tests need where there is no package to make it.
+LARGE_FILES = re.compile(r"calibration/|(src/face3d_trt|tests)/\w+/data/")
 HOME_PATHS = re.compile(r"(?<![\w.~])/(?:work|root|home)/[\w.-]+")
 VERBS = typer.main.get_command(app).commands
 

@@ -2,7 +2,8 @@
 
 Importing this package costs nothing: torch, onnx, modelopt and tensorrt are imported by the functions that need them.
 
-    from face3d_trt import export_onnx, build_engine, compare
+    from face3d_trt import export_onnx, build_engine, compare    # on the machine that builds
+    from face3d_trt import open_engine, Engine                   # on the machine that serves
 """
 
 from __future__ import annotations
@@ -19,23 +20,35 @@ if TYPE_CHECKING:
     from face3d_trt.graph.export import export_onnx as export_onnx
     from face3d_trt.parity.compare import CompareOptions as CompareOptions
     from face3d_trt.parity.compare import compare as compare
+    from face3d_trt.runtime.engine import Engine as Engine
+    from face3d_trt.runtime.interface import FaceEngine as FaceEngine
+    from face3d_trt.runtime.open import open_engine as open_engine
+    from face3d_trt.runtime.ort import OrtEngine as OrtEngine
 
 _HOMES = {
     "BuildOptions": "face3d_trt.engine.build",
     "build_engine": "face3d_trt.engine.build",
     "CompareOptions": "face3d_trt.parity.compare",
     "compare": "face3d_trt.parity.compare",
+    "Engine": "face3d_trt.runtime.engine",
     "ExportOptions": "face3d_trt.graph.export",
     "export_onnx": "face3d_trt.graph.export",
+    "FaceEngine": "face3d_trt.runtime.interface",
+    "open_engine": "face3d_trt.runtime.open",
+    "OrtEngine": "face3d_trt.runtime.ort",
 }
 __all__ = [
     "BuildOptions",
     "CompareOptions",
+    "Engine",
     "ExportOptions",
+    "FaceEngine",
+    "OrtEngine",
     "__version__",
     "build_engine",
     "compare",
     "export_onnx",
+    "open_engine",
 ]
 
 

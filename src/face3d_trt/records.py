@@ -140,9 +140,10 @@ class LayerRecord(Record):
     """One layer of the finished engine, as the engine inspector names it."""
 
     name: str
-    kind: str  # TensorRT's layer type: "CaskConvolution", "PointWiseV2", "Reformat", ...
+    kind: str  # TensorRT's layer type: "CaskConvolution", "PointWiseV2", ...; "Reformat" for all that moves data
     precision: Literal["int8", "fp16", "fp32", "other"]  # that it computes in
     time_ms: float | None = None  # of one run at `Manifest.timed_at`; None: not timed
+    convolution: bool = False  # whatever TensorRT calls it: a 1 × 1 convolution may be a matrix product
 
 
 class Manifest(Record):

@@ -52,6 +52,15 @@ def test_a_build_ends_with_a_short_account(
         (["--profile", "min=1x3x224x224"], 2, "opt and max are missing"),
         (["--fp32", "--timing-cache", "cache"], 2, "has no timing cache"),
         (["--fp32", "--target", "9.0"], 2, "8.9"),
+        (["--fp32", "--hardware-compat"], 2, "--hardware-compat: TensorRT-RTX"),
+        (["--fp32", "--version-compat"], 2, "--version-compat: TensorRT-RTX"),
+        (["--fp32", "--optimization-level", "4"], 2, "no --optimization-level here"),
+        (["--fp32", "--optimization-level", "6"], 2, "0 (soonest) to 5"),
+        (["--typed", "face.int8.onnx", "--int8"], 2, "--typed and --int8 exclude each other"),
+        (["--typed", "face.int8.onnx", "--typed-only"], 2, "--typed and --typed-only exclude each other"),
+        (["--typed", "face.int8.onnx"], 2, "face.int8.onnx is missing"),
+        (["--fp16", "--for", "8.6"], 2, "--typed-only --for 8.6"),
+        (["--fp16", "--typed-only", "--for", "9"], 2, "8.6, 10, 11, rtx"),
         (["--fp32", "-o", "/sys/face3d/a.plan"], 3, "cannot write /sys/face3d/a.plan"),
         (["--no-such-option"], 2, "--no-such-option"),
     ],
@@ -68,6 +77,20 @@ def test_errors_name_the_thing_and_the_cure(
     assert _run(monkeypatch, "--onnx", source, *words) == code
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["face.onnx"]
+
+
+def test_the_typed_graph_is_made_for_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tiny(tmp_path / "face.onnx")
+    assert _run(monkeypatch, "--onnx", source, "--fp16", "--typed-only", "--for", "8.6") == 0
+    out, _ = capsys.readouterr()
+    assert "TensorRT's flags decide" in out
+    assert "face3d-trt build --typed face.fp16.onnx" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["face.fp16.onnx", "face.fp16.onnx.json", "face.onnx"]
+    assert _run(monkeypatch, "--onnx", source, "--fp16", "--typed-only", "--timing-cache", "none") == 0
+    assert _run(monkeypatch, "--typed", tmp_path / "face.fp16.onnx", "--timing-cache", "none") == 0
+    assert "6 of 6 convolutions in fp16" in capsys.readouterr().out
 
 
 def test_a_missing_graph_is_answered_with_the_export_command(

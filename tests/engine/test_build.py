@@ -19,7 +19,6 @@ from face3d_trt.engine import build
 from face3d_trt.engine import flavour as flavours
 from face3d_trt.engine.build import BuildOptions, build_engine, prove
 from face3d_trt.engine.profile import Profile
-from face3d_trt.engine.values import Built
 from face3d_trt.errors import BuildError, GraphError, ProfileError, StorageError, UsageError
 from face3d_trt.files import output_lock
 from face3d_trt.graph.counts import Tally
@@ -269,16 +268,6 @@ def test_an_unusable_timing_cache_is_an_error_before_any_work(
         build_engine(BuildOptions(onnx=source, precision="fp32", timing_cache=cache), report)
     assert str(cache) in caught.value.problem
     assert report.stages == []
-
-
-def test_a_timing_cache_that_cannot_be_kept_costs_no_plan(source: Path) -> None:
-    options = BuildOptions(onnx=source, precision="fp32", timing_cache=source.parent / "cache")
-    manifest = build_engine(replace(options, timing_cache=None))
-    (source.parent / "cache").mkdir()
-    report = Recorder()
-    build._write(options, manifest, Built(b"plan", b"measurements", Tally()), report)
-    assert options.plan.read_bytes() == b"plan"
-    assert any("The plan is there" in text for text in report.warnings)
 
 
 def test_swapping_the_calibration_set_recalibrates_and_builds(source: Path, tmp_path: Path) -> None:

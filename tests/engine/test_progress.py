@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from tests.tiny import Recorder
 
 from face3d_trt.engine.messages import Messages
-from face3d_trt.engine.phases import Phases
+from face3d_trt.engine.phases import Phases, heartbeat
 
 
 def test_nested_phases_make_one_bar() -> None:
@@ -26,6 +27,19 @@ def test_nested_phases_make_one_bar() -> None:
     assert report.steps[-1] == ("building", 1000, 1000)
     shown = [done for _, done, _ in report.steps]
     assert shown == sorted(set(shown))
+
+
+def test_a_build_that_does_not_say_how_far_it_is_shows_that_it_lives() -> None:
+    report = Recorder()
+    with heartbeat(report, "building", beat_s=0.01):
+        while not report.stages:  # a line for a log, after a row of beats for a terminal
+            time.sleep(0.01)
+    beats = len(report.steps)
+    assert report.stages[0].startswith("still building, ")
+    assert beats >= 14
+    assert all(text.startswith("building, ") and done < total for text, done, total in report.steps)
+    time.sleep(0.05)
+    assert len(report.steps) == beats
 
 
 def test_a_step_of_an_unknown_phase_is_no_matter() -> None:

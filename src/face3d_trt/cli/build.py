@@ -10,9 +10,12 @@ import typer
 from face3d_trt.names import DEFAULT_ONNX
 
 if TYPE_CHECKING:
-    from face3d_trt.records import Manifest
+    from face3d_trt.engine.options import BuildOptions
+    from face3d_trt.records import Manifest, TypedRecord
 
 _SHAPES = "Shapes to build for, 'min=1x3x224x224,opt=8x3x224x224,max=32x3x224x224'; repeat for several profiles."
+
+_TIMINGS = "Keeps measurements between builds; default: a file in the user's cache folder; none keeps nothing."
 
 
 def command(
@@ -32,15 +35,34 @@ def command(
     workspace: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Limit of the builder's scratch memory, like 1GiB.")
     ] = None,
-    timing_cache: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keeps measurements between builds; TensorRT-RTX has none.")
+    timing_cache: Annotated[str | None, typer.Option(metavar="FILE", help=_TIMINGS)] = None,
+    optimization_level: Annotated[
+        int | None,
+        typer.Option(metavar="0..5", help="How long to look for faster kernels; 3 is the default. Not TensorRT-RTX."),
     ] = None,
+    hardware_compat: Annotated[
+        bool, typer.Option("--hardware-compat", help="A plan for every GPU of Ampere and newer. Not TensorRT-RTX.")
+    ] = False,
+    version_compat: Annotated[
+        bool, typer.Option("--version-compat", help="A plan for later TensorRTs too. Not TensorRT-RTX.")
+    ] = False,
     target: Annotated[
         list[str] | None,
         typer.Option(metavar="CC", help="Compute capability to build for, like 8.9; repeatable; TensorRT-RTX only."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The plan; default <onnx>.<precision>.plan.")
+    ] = None,
+    typed_only: Annotated[
+        bool, typer.Option("--typed-only", help="Stop after the typed graph, for a machine that builds with --typed.")
+    ] = False,
+    generation: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TENSORRT", help="With --typed-only: 8.6, 10, 11 or rtx; default: what is here."),
+    ] = None,
+    typed: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Build from a typed graph and its record alone; needs no onnx, no ModelOpt."),
     ] = None,
 ) -> None:
     """Build a TensorRT plan, with its typed ONNX and its manifest beside it.
@@ -53,9 +75,14 @@ def command(
     from face3d_trt.engine.build import BuildOptions, build_engine
     from face3d_trt.engine.profile import Profile
     from face3d_trt.engine.sizes import parse_size
+    from face3d_trt.engine.typed import write_typed
 
     begun = time.monotonic()
     report = RichReporter()
+    if typed is not None:
+        _refuse_with_typed(fp32=fp32, fp16=fp16, int8=int8, calib=calib is not None, typed_only=typed_only)
+    if generation is not None and not typed_only:
+        _refuse_for(generation)
     precision = _one_of(fp32=fp32, fp16=fp16, int8=int8)
     if calib_method is not None and precision != "int8":
         report.warn(f"--calib-method is for --int8; {precision} leaves it aside")
@@ -66,12 +93,45 @@ def command(
         method=_method(calib_method or "output"),
         profiles=tuple(Profile.parse(text) for text in profile or ()),
         workspace=parse_size(workspace) if workspace is not None else None,
-        timing_cache=timing_cache,
+        timing_cache=None if timing_cache is None else _timings(timing_cache),
         targets=tuple(target or ()),
         output=output,
+        optimization_level=optimization_level,
+        hardware_compat=hardware_compat,
+        version_compat=version_compat,
+        from_typed=typed,
     )
+    if typed_only:
+        _print_typed(write_typed(options, generation, report), options, time.monotonic() - begun)
+        return
     manifest = build_engine(options, report)
     _print(manifest, options.plan, options.typed, time.monotonic() - begun)
+
+
+def _timings(text: str) -> Any:
+    return "none" if text == "none" else Path(text)
+
+
+def _refuse_with_typed(**flags: bool) -> None:
+    from face3d_trt.errors import UsageError
+
+    for name, given in flags.items():
+        if given:
+            raise UsageError(
+                f"--typed and --{name.replace('_', '-')} exclude each other: the typed graph is made already",
+                allowed="--typed FILE with --profile, -o and what TensorRT is told",
+                run="face3d-trt build --typed engines/face3d_resnet50.int8.onnx",
+            )
+
+
+def _refuse_for(generation: str) -> None:
+    from face3d_trt.errors import UsageError
+
+    raise UsageError(
+        f"--for {generation} goes with --typed-only: a plan is built by the TensorRT of this machine",
+        allowed="--typed-only --for TENSORRT",
+        run=f"face3d-trt build --typed-only --for {generation}",
+    )
 
 
 def _one_of(**flags: bool) -> Any:
@@ -99,7 +159,21 @@ def _method(text: str) -> Any:
     return text
 
 
+def _print_typed(record: TypedRecord, options: BuildOptions, seconds: float) -> None:
+    counts = ", ".join(f"{count} {name}" for name, count in record.nodes.items())
+    kind = "its types decide" if record.strongly_typed else "TensorRT's flags decide"
+    rows = [
+        ("typed", f"{options.typed}, record {options.typed.name}.json"),
+        ("precision", f"{record.precision} ({kind}); opset {record.opset}; nodes: {counts}"),
+        ("next", f"copy both to the machine that builds; there: face3d-trt build --typed {options.typed.name}"),
+        ("time", f"{seconds:.1f} s"),
+    ]
+    for name, text in rows:
+        typer.echo(f"{name:<10} {text}")
+
+
 def _print(manifest: Manifest, plan: Path, typed: Path, seconds: float) -> None:
+    from face3d_trt.engine.shares import shares
     from face3d_trt.engine.sizes import format_size
     from face3d_trt.graph.counts import Tally
 
@@ -112,6 +186,8 @@ def _print(manifest: Manifest, plan: Path, typed: Path, seconds: float) -> None:
         ("typed", str(typed)),
         ("precision", f"{found}; layers: {counts}"),
     ]
+    if manifest.engine_layers:
+        rows.append(("engine", shares(manifest.engine_layers).describe(manifest.precision)))
     for each in manifest.profiles:
         shapes = (f"{name}={'x'.join(map(str, getattr(each, name)))}" for name in ("min", "opt", "max"))
         rows.append(("profile", ",".join(shapes)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
 from face3d_trt.records import Gpu
 
@@ -18,11 +19,17 @@ def visible_gpus() -> tuple[Gpu, ...]:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return ()
+    load_kernels_when_used()
     count = ctypes.c_int()
     if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
         return ()
     driver = _driver_version()
     return tuple(_describe(cuda, index, driver) for index in range(count.value))
+
+
+def load_kernels_when_used() -> None:
+    """Let CUDA load a kernel when it first runs, not all at once: saves memory. cuInit reads this."""
+    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
 
 
 def _describe(cuda: ctypes.CDLL, index: int, driver: str) -> Gpu:

@@ -20,6 +20,7 @@ _HARMLESS = (
     "Detected subnormal FP16 values",  # weights below 6e-5
     "less than smallest positive FP16 subnormal value",
 )
+_MOST = 1000  # of different texts: a service runs for months
 
 
 class Messages:
@@ -30,9 +31,17 @@ class Messages:
         self._lock = threading.Lock()
 
     def add(self, severity: Severity, text: str) -> None:
-        """Count one message."""
+        """Count one message; the first _MOST different ones are enough."""
+        key = (severity, " ".join(text.split()))
         with self._lock:
-            self._counts[severity, " ".join(text.split())] += 1
+            if key in self._counts or len(self._counts) < _MOST:
+                self._counts[key] += 1
+
+    def clear(self) -> None:
+        """Forget everything; costs next to nothing where nothing was said."""
+        if self._counts:
+            with self._lock:
+                self._counts.clear()
 
     def errors(self) -> list[str]:
         """The distinct errors so far, in order of appearance."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from face3d_trt.engine.layers import is_convolution, read_layers, weights_precision
 from face3d_trt.graph.counts import Operation, precision_of
 from face3d_trt.records import TensorRecord
 
@@ -40,24 +40,27 @@ def network_operations(network: Any) -> list[Operation]:
 
 
 def plan_operations(inspection: str) -> list[Operation]:
-    """The layers of an engine, from the inspector's JSON with detailed verbosity.
+    """The layers with weights that run under an engine's first profile, from the inspector's JSON.
 
     Where TensorRT chooses the types itself, the weights' type is the one that is stated for dynamic shapes too.
+
+    Raises:
+        ValueError: It is not the inspector's JSON.
     """
-    # TensorRT 8.6 writes control characters into it, hence strict=False.
-    layers = json.loads(inspection, strict=False)["Layers"]
-    types = {"Int8": "int8", "Half": "fp16", "Float": "fp32"}
-    listed = []
-    for layer in layers:
-        weights = layer.get("Weights") if isinstance(layer, dict) else None  # a plain name, without detailed verbosity
-        kind = types.get(str(weights.get("Type"))) if isinstance(weights, dict) else None
-        if kind is not None:
-            listed.append(Operation(layer.get("Name", ""), kind, layer.get("ParameterType") == "Convolution"))
-    return listed
+    found = [(layer, weights_precision(layer)) for layer in read_layers(inspection)]
+    return [
+        Operation(layer["Name"], precision, is_convolution(layer))
+        for layer, precision in found
+        if precision in ("int8", "fp16", "fp32")
+    ]
 
 
 def tensor_record(tensor: Any) -> TensorRecord:
     """Name, dtype and shape of an ITensor of the network."""
-    return TensorRecord(
-        name=tensor.name, dtype=_NAMES.get(tensor.dtype.name, tensor.dtype.name.lower()), shape=tuple(tensor.shape)
-    )
+    return TensorRecord(name=tensor.name, dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape))
+
+
+def dtype_name(dtype: Any) -> str:
+    """NumPy's name of a value of TensorRT's DataType."""
+    name = str(dtype.name)
+    return _NAMES.get(name, name.lower())

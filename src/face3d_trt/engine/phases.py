@@ -1,8 +1,11 @@
-"""How far a build is, out of TensorRT's nested phases."""
+"""How far a build is, out of TensorRT's nested phases; where it has none, that it lives."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +13,8 @@ if TYPE_CHECKING:
     from face3d_trt.report import Reporter
 
 _SCALE = 1000  # the bar's steps: TensorRT gives fractions
+_BEAT_S = 2.0  # how often a terminal is told
+_LINE_BEATS = 15  # and, each 30 s, a log
 
 
 @dataclass
@@ -61,3 +66,28 @@ class Phases:
         if done > self._shown:
             self._shown = done
             self._report.progress(self._text, done, _SCALE)
+
+
+@contextlib.contextmanager
+def heartbeat(report: Reporter, text: str, beat_s: float = _BEAT_S) -> Iterator[None]:
+    """While the work inside runs, tell how long it has been running: for a TensorRT that does not say how far it is."""
+    ended = threading.Event()
+    begun = time.monotonic()
+
+    def beat() -> None:
+        count = 0
+        while not ended.wait(beat_s):
+            count += 1
+            seconds = time.monotonic() - begun
+            if count % _LINE_BEATS == 0:
+                report.stage(f"still {text}, {seconds:.0f} s")
+            else:
+                report.progress(f"{text}, {seconds:.0f} s", 0, 1)
+
+    thread = threading.Thread(target=beat, name="face3d-trt heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from face3d_trt.engine.network import tensor_record
 
 if TYPE_CHECKING:
+    from face3d_trt.engine import api
     from face3d_trt.engine.messages import Messages
     from face3d_trt.engine.profile import Profile
     from face3d_trt.graph.counts import Tally
@@ -23,12 +24,18 @@ class Recipe:
         profiles: At least one.
         workspace: Limit of the scratch memory in bytes; None leaves it to TensorRT.
         targets: Compute capabilities, for a flavour that has `targets`.
+        optimization_level: 0 to 5: how long TensorRT looks for faster kernels; None is its default, 3.
+        hardware_compat: Build for every GPU of Ampere and newer, not for this one alone.
+        version_compat: Build for later TensorRTs too.
     """
 
     precision: Precision
     profiles: tuple[Profile, ...]
     workspace: int | None = None
     targets: tuple[str, ...] = ()
+    optimization_level: int | None = None
+    hardware_compat: bool = False
+    version_compat: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,21 +49,23 @@ class Built:
             the finished engine.
         inspected: Of the finished engine, where a GPU could load it. Fused layers count once there, and layers without
             weights not at all.
+        inspection: The engine inspector's JSON, likewise, at the usual shape of the first profile.
     """
 
     plan: bytes
     timing_cache: bytes | None
     tally: Tally
     inspected: Tally | None = None
+    inspection: str | None = None
 
 
 @dataclass(frozen=True)
 class Parsed:
     """A network in TensorRT's hands. It lives as long as the builder and the parser that it came from."""
 
-    network: Any
-    builder: Any
-    parser: Any
+    network: api.Network
+    builder: api.Builder
+    parser: api.Parser
     messages: Messages
 
     @property

@@ -7,7 +7,7 @@ import importlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from face3d_trt.errors import CalibrationError, GraphError, PlanError, UsageError
 from face3d_trt.files import fingerprint, write_together
@@ -95,10 +95,16 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
     tools = {name: _version(_MODULES[name]) for name in _TOOLS[options.precision]}
     key = _key(source, options, faces, tools)
     calibration = faces.calibration if faces else None
-    if reused := _reusable(output, key, source, calibration, report):
+    opset = options.opset if not options.strongly_typed else max(options.opset, opset_of(model))
+    facts: dict[str, Any] = {
+        "calibration": calibration,
+        "model": read_info(model, str(onnx)),
+        "strongly_typed": options.strongly_typed,
+        "opset": opset,
+    }
+    if reused := _reusable(output, key, source, facts, report):
         return reused
 
-    opset = options.opset if not options.strongly_typed else max(options.opset, opset_of(model))
     parts = split(at_opset(model, opset))
     typed = _convert(parts.network, parts.image, options, faces, report)
     result = join(parts.with_network(at_opset(typed.network, opset)))
@@ -110,12 +116,12 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
         fingerprint=key,
         sha256=hashlib.sha256(data).hexdigest(),
         source_sha256=source,
-        calibration=calibration,
         int8_macs=round(share, 4),
         nodes=tally(operations(typed.network)).operations,
         kept=typed.kept,
         tools=tools,
         seconds=round(time.monotonic() - begun, 3),
+        **facts,
     )
     _write(output, data, record)
     return record
@@ -208,28 +214,26 @@ def _key(source: str, options: PrecisionOptions, faces: _Faces | None, tools: di
     )
 
 
-def _reusable(
-    output: Path, key: str, source: str, calibration: Calibration | None, report: Reporter
-) -> TypedRecord | None:
+def _reusable(output: Path, key: str, source: str, facts: dict[str, Any], report: Reporter) -> TypedRecord | None:
     """The record of a typed graph that was made from the same content and has not been touched since.
 
     It stands under `output`, or is copied there from another name in the same folder. Pictures are the same when their
-    pixels are; the folder that they lie in now is what the record then names.
+    pixels are; the folder that they lie in now is what the record then names, and `facts` that it lacks are added.
     """
     found = _made(output, report)
     if found and found[0].fingerprint == key:
         report.stage(f"reused   {output} (same graph, pictures and tools)")
-        record = found[0].model_copy(update={"calibration": calibration})
+        record = found[0].model_copy(update=facts)
         if record != found[0]:
             record.write(record_path(output))
         return record
     if twin := _twin(output, key):
         report.stage(f"reused   {twin[2]} (same graph, pictures and tools), copied to {output}")
-        record = twin[0].model_copy(update={"calibration": calibration})
+        record = twin[0].model_copy(update=facts)
         _write(output, twin[1], record)
         return record
     if found:
-        report.stage(f"stale    {output}: {_difference(found[0], source, calibration)}")
+        report.stage(f"stale    {output}: {_difference(found[0], source, facts['calibration'])}")
     return None
 
 

@@ -29,5 +29,5 @@ def engine_candidate(plan: Path, manifest: Manifest) -> Candidate | str:
         return error.problem
     if reason := flavour.can_run(manifest):
         return reason
-    runners = flavour.runners(plan.read_bytes())
+    runners = flavour.runners(plan.read_bytes(), host_code=manifest.version_compat)
     return Candidate("tensorrt", f"{flavour}, the plan", manifest.precision, runners, on_host=False)

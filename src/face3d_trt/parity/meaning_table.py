@@ -23,9 +23,7 @@ def meaning_table(title: str, rows: Sequence[MeaningRow]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(
-        title=title, box=SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0), pad_edge=False
-    )
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", title_style="bold", padding=0, pad_edge=False)
     table.add_column("", no_wrap=True)
     for name in ("median", "limit", "95 %", "limit", "worst", "limit"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -1,0 +1,1 @@
+"""Engines that services import: TensorRT on a GPU, ONNX Runtime without one, behind one interface."""
