@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from face3d_trt.parity.meaning import MEASURES
+from face3d_trt.parity.meaning_gate import ENOUGH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,8 @@ def meaning_table(title: str, rows: Sequence[MeaningRow]) -> Table:
 
 def explanation(rows: Sequence[MeaningRow], head_mm: tuple[float, float, float] | None) -> str:
     """What the columns are, and how large a mm is here."""
-    text = f"{rows[0].pictures} pictures, each with its worst batch; 95 %: what 95 % of the pictures keep"
+    few = f", limited from {ENOUGH} pictures on" if rows[0].pictures < ENOUGH else ""
+    text = f"{rows[0].pictures} pictures, each with its worst batch; 95 %: what 95 % of the pictures keep{few}"
     if head_mm is None:
         return text
     width, height, depth = (round(side) for side in head_mm)
