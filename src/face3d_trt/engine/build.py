@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,7 @@ def build_engine(options: BuildOptions, report: Reporter = SILENT) -> Manifest:
     if options.from_typed is None:
         check_typed(options, flavour.takes, report)
     with output_lock(options.plan), source_of(options, flavour, info, digest, report) as source:
+        recipe = replace(recipe, pinned=_pinned(source.record))
         job = _Job(options, flavour, recipe, _key(source.record, flavour, recipe), source, begun)
         if reused := _reusable(job, report):
             return reused
@@ -124,6 +125,12 @@ def _make(job: _Job, report: Reporter) -> Manifest:
     write_together([(options.plan, built.plan), (manifest_path(options.plan), manifest.to_json())])
     timings.keep(built.timing_cache, lambda ours, theirs: flavour.merge_timings(parsed, ours, theirs), report)
     return manifest
+
+
+def _pinned(record: TypedRecord) -> tuple[str, ...]:
+    """Nodes that the builder has to be told of: in an int8 graph those without Q/DQ pairs are not int8 by that alone."""
+    by_flag = record.precision == "fp16" and not record.strongly_typed
+    return tuple(node.node for node in record.kept) if by_flag else ()
 
 
 def _key(record: TypedRecord, flavour: Flavour, recipe: Recipe) -> str:
