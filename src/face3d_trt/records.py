@@ -200,6 +200,17 @@ class LayerRecord(Record):
     convolution: bool = False  # whatever TensorRT calls it: a 1 × 1 convolution may be a matrix product
 
 
+class GateRecord(Record):
+    """What the gate at the end of a build said."""
+
+    passed: bool | None  # None: it was not run, or its figures are only shown
+    reason: str = ""  # why it was not run, or only shown
+    judged: tuple[str, ...] = ()  # "onnxruntime-typed", and "tensorrt" where the plan itself was run
+    pictures: int = 0
+    origin: str = ""  # of the pictures
+    worst: str = ""  # the figures that are nearest to their limits
+
+
 class Manifest(Record):
     """What is known about a plan; stands in `<plan>.json` and is checked before deserialising."""
 
@@ -229,6 +240,7 @@ class Manifest(Record):
     typed: str  # typed ONNX, likewise
     typed_sha256: str
     calibration: Calibration | None
+    gate: GateRecord | None = None  # None: the build did not ask
     plan_sha256: str
     plan_bytes: int | None = None
     fingerprint: str  # of everything that went into the plan

@@ -88,8 +88,12 @@ def _misfit(ranges: Sequence[tuple[float, float]]) -> str | None:
 def _rounded_inputs(
     pair: Pair, node: NodeProto, values: Mapping[str, Array]
 ) -> tuple[dict[str, Array], list[tuple[float, float]]]:
-    """The inputs of the float32 node, rounded as the typed one's Q/DQ pairs say; and for each activation among them
-    the share of its values that is cut, and the range over the largest value."""
+    """The inputs of the float32 node, rounded as the typed one's Q/DQ pairs say.
+
+    Returns:
+        They, and for each activation that is rounded: the share of its values that is cut, and the range over the
+        largest of them.
+    """
     from onnx import numpy_helper
 
     weights = {tensor.name: tensor for tensor in pair.exact.graph.initializer}

@@ -79,7 +79,7 @@ def bisect(
     if not names:
         raise UsageError(
             f"{graphs.typed_path} computes in float32: there is nothing to rank",
-            allowed="an fp16 or int8 graph whose types decide; for TensorRT 8.6 in fp16, rank the one of another TensorRT",
+            allowed="an fp16 or int8 graph whose types decide; for fp16 and TensorRT 8.6, that of another TensorRT",
             run="face3d-trt build --fp16 --typed-only --for 10 -o ranked.plan",
         )
     truth = judge.truths.at(*judge.side)
@@ -214,18 +214,17 @@ def _about_the_float32_graph(exact: ModelProto, pictures: object, right: object)
     error = np.sqrt(np.square(given - expected, dtype=np.float64).sum(axis=1).mean()) / scale(expected).value
     if error <= _EXACT:
         return ()
-    return (
-        f"the float32 graph itself differs from PyTorch by {error:.1%} of the variation between pictures; nodes are held "
-        "against that graph, so look there first: face3d-trt export",
+    note = (
+        f"the float32 graph itself differs from PyTorch by {error:.1%} of the variation between pictures; nodes are "
+        "held against that graph, so look there first: face3d-trt export"
     )
+    return (note,)
 
 
 def _remarks(ranking: list[Sensitivity], order: str, before: Verdict, after: Verdict, judge: Judge) -> tuple[str, ...]:
     notes = []
     if not judge.gated:
-        notes.append(
-            "the model has seeded weights, whose int8 figures mean nothing: the ranking is shown, nothing is gated"
-        )
+        notes.append("the model has seeded weights, whose int8 figures mean nothing: they are shown and not gated")
     if order != "RGB":
         notes.append(
             f"no single node explains the error: given pictures in {order} order the typed graph is right, so it reads "

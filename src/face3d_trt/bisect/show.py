@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from face3d_trt.bisect.until import Outcome
     from face3d_trt.records import BisectRecord, Sensitivity
 
+TRIES_WIDTH = 110
 SHOWN = 12  # rows of the ranking; all of it is in the file
 
 
@@ -18,7 +20,7 @@ def show(record: BisectRecord, output: Path, console: Console) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="")
-    for title in ("node", "alone, of the limit", "in", "own output", "multiply-adds"):
+    for title in ("node", "of limit", "in", "own error", "mult-adds"):
         table.add_column(title, justify="left" if title in ("node", "in") else "right", no_wrap=True)
     for each in record.ranking[:SHOWN]:
         table.add_row(each.node, _percent(each.loss), each.group, _percent(each.own_error), f"{each.share:.2%}")
@@ -47,6 +49,33 @@ def lines(record: BisectRecord, output: Path) -> list[str]:
     calib = " --calib DIR" if record.precision == "int8" else ""
     said.append(f"PASSED {record.typed} with {count}: {record.worst}")
     return [*said, f"next: face3d-trt build --{record.precision}{calib} --keep {output}"]
+
+
+def show_tries(outcome: Outcome, console: Console) -> None:
+    """Print a row for each try, then what the last one kept."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="")
+    for title in ("method", "kept", "worst group", "worst in the face", "of limit", "int8", "mult-adds", "ms", ""):
+        table.add_column(title, no_wrap=True)
+    for each in outcome.tries:
+        table.add_row(
+            each.method,
+            str(len(each.kept)),
+            each.group,
+            each.meaning,
+            f"{each.strain:.0%}",
+            each.convolutions,
+            f"{each.macs:.1%}",
+            "-" if each.latency_ms is None else f"{each.latency_ms:.3f}",
+            "passes" if each.passed else "fails",
+        )
+    console.print(table)
+    if outcome.options is not None:
+        for name in outcome.tries[-1].kept:
+            console.print(f"kept higher: {name}", markup=False, highlight=False)
+    for note in outcome.notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
 def _damage(each: Sensitivity) -> str:

@@ -82,8 +82,9 @@ class State:
 
 @contextlib.contextmanager
 def kept_state(path: Path | None, key: str, report: Reporter = SILENT) -> Iterator[State]:
-    """The state in `path` if it is one for `key`, else a new one; written when the block is left by an error or Ctrl-C,
-    and removed when it is done.
+    """The state in `path` if it is one for `key`, else a new one.
+
+    It is written when the block is left by an error or Ctrl-C, and removed when the block is done.
 
     Args:
         path: The file; None: nothing is read or written.

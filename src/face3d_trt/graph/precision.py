@@ -18,7 +18,7 @@ from face3d_trt.graph.int8 import FEW_IMAGES, METHODS, RECOMMENDED_IMAGES, Metho
 from face3d_trt.graph.keep import check_names, keep_higher, read_keep
 from face3d_trt.graph.macs import int8_share
 from face3d_trt.graph.opset import at_opset, opset_of
-from face3d_trt.graph.parts import join, split
+from face3d_trt.graph.parts import Parts, join, network_of, split
 from face3d_trt.records import Calibration, KeptNode, Precision, TypedRecord
 from face3d_trt.report import SILENT, Reporter
 
@@ -112,8 +112,12 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
         return reused
 
     parts = split(at_opset(model, opset))
-    typed = _convert(parts.network, parts.image, options, faces, report)
-    typed = _keeping(typed, parts.network, options, wanted)
+    plain = _key(source, options, faces, tools, ())
+    if wanted and (base := _base(output, plain)):
+        report.stage(f"reused   {base.where} (same graph, pictures and tools), some nodes of it kept higher")
+        typed = _keeping(base.typed(parts), parts.network, options, wanted)
+    else:
+        typed = _keeping(_convert(parts.network, parts.image, options, faces, report), parts.network, options, wanted)
     result = join(parts.with_network(at_opset(typed.network, opset)))
     share = int8_share(parts.network, typed.network) if options.precision == "int8" else 0.0
     report.stage(_summary(typed, options, share))
@@ -285,6 +289,30 @@ def _twin(output: Path, key: str) -> tuple[TypedRecord, bytes, Path] | None:
         if made and made[0].fingerprint == key:
             return *made, other
     return None
+
+
+@dataclass(frozen=True)
+class _Base:
+    """A typed graph that lies there, of which the one that is wanted differs by nodes that are kept alone."""
+
+    where: Path
+    record: TypedRecord
+    data: bytes
+
+    def typed(self, parts: Parts) -> Typed:
+        """As the precision pass gave it."""
+        import onnx
+
+        return Typed(network_of(onnx.load_model_from_string(self.data), parts), self.record.kept)
+
+
+def _base(output: Path, plain: str) -> _Base | None:
+    """The typed graph of the same content with no node kept: under `output`, or in its folder."""
+    found = _made(output, SILENT)
+    if found and found[0].fingerprint == plain:
+        return _Base(output, *found)
+    twin = _twin(output, plain)
+    return _Base(twin[2], twin[0], twin[1]) if twin else None
 
 
 def _write(output: Path, data: bytes, record: TypedRecord) -> None:

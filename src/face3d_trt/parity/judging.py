@@ -120,7 +120,7 @@ class Judge:
         self.source, self.origin, self.fingerprint, self.side = source, origin, fingerprint, side
         self._meter = Meter(decoder, find_similarity()) if decoder is not None else None
 
-    def graph(self, typed: ModelProto, path: Path) -> Judged:
+    def graph(self, typed: ModelProto, path: Path, rows: int = AT_ONCE) -> Judged:
         """Judge a typed graph; messages call it `path`.
 
         Raises:
@@ -128,19 +128,19 @@ class Judge:
         """
         from face3d_trt.parity.runners import Candidate, graph_runner
 
-        runner = graph_runner(typed, path)
+        runner, rows = graph_runner(typed, path), min(rows, len(self.truths.names))
         return self.candidate(
-            Candidate(runner.name, f"ONNX Runtime, {path.name}", self.precision, lambda profile: runner)
+            Candidate(runner.name, f"ONNX Runtime, {path.name}", self.precision, lambda profile: runner), rows=rows
         )
 
-    def candidate(self, candidate: Candidate, profile: int = 0, rows: int | None = None) -> Judged:
+    def candidate(self, candidate: Candidate, profile: int = 0, rows: int = AT_ONCE) -> Judged:
         """Judge whatever runs, in batches of `rows`."""
         from face3d_trt.parity.gate import broken_failures, judge, reference_failures
         from face3d_trt.parity.gather import Gatherer
         from face3d_trt.parity.meaning_gate import judge_faces
         from face3d_trt.parity.measure import measure
 
-        batch = Batch(profile, rows or min(AT_ONCE, len(self.truths.names)), *self.side)
+        batch = Batch(profile, rows, *self.side)
         gatherer = Gatherer(self._meter, self.truths.names)
         found = measure(self.truths, [candidate], [batch], gatherer=gatherer)
         precisions, titles = {candidate.name: candidate.precision}, {candidate.name: candidate.title}
@@ -254,8 +254,7 @@ def _judge(
 
 
 def _strain(row: MeaningRow, value: float, allowed: float | None) -> float:
-    """Share of its limit that the median or the worst of a measure uses, as an error: of PSNR and SSIM the root mean
-    square error that they stand for."""
+    """Share of its limit that a figure uses; of PSNR and SSIM by the root mean square error that they stand for."""
     if allowed is None:
         return 0.0
     if not math.isfinite(value):
