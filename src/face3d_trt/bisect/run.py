@@ -75,7 +75,7 @@ def bisect(
     begun = time.monotonic()
     exact, typed = up_to_coefficients(graphs.exact), up_to_coefficients(graphs.typed)
     pair = Pair(exact, typed)
-    names = list(lowered(typed, exact, graphs.precision))
+    names = list(lowered(typed, exact, graphs.precision)) if graphs.precision != "fp32" else []
     if not names:
         raise UsageError(
             f"{graphs.typed_path} computes in float32: there is nothing to rank",
@@ -177,7 +177,8 @@ def _search(
     def verdict(names: tuple[str, ...]) -> Verdict:
         kept = frozenset(names)
         return state.verdict(
-            names, lambda: judge.graph(keep_higher(graphs.typed, graphs.exact, kept), graphs.typed_path)
+            names,
+            lambda: judge.graph(keep_higher(graphs.typed, graphs.exact, kept), graphs.typed_path, brief=bool(kept)),
         )
 
     def holds(names: tuple[str, ...]) -> bool:

@@ -120,8 +120,14 @@ class Judge:
         self.source, self.origin, self.fingerprint, self.side = source, origin, fingerprint, side
         self._meter = Meter(decoder, find_similarity()) if decoder is not None else None
 
-    def graph(self, typed: ModelProto, path: Path, rows: int = AT_ONCE) -> Judged:
+    def graph(self, typed: ModelProto, path: Path, rows: int = AT_ONCE, *, brief: bool = False) -> Judged:
         """Judge a typed graph; messages call it `path`.
+
+        Args:
+            typed: The graph.
+            path: Of it.
+            rows: In a batch.
+            brief: Nothing is said in mm where the coefficient groups fail already: that takes two thirds of the time.
 
         Raises:
             GraphError: ONNX Runtime cannot load it.
@@ -130,10 +136,12 @@ class Judge:
 
         runner, rows = graph_runner(typed, path), min(rows, len(self.truths.names))
         return self.candidate(
-            Candidate(runner.name, f"ONNX Runtime, {path.name}", self.precision, lambda profile: runner), rows=rows
+            Candidate(runner.name, f"ONNX Runtime, {path.name}", self.precision, lambda profile: runner),
+            rows=rows,
+            brief=brief,
         )
 
-    def candidate(self, candidate: Candidate, profile: int = 0, rows: int = AT_ONCE) -> Judged:
+    def candidate(self, candidate: Candidate, profile: int = 0, rows: int = AT_ONCE, *, brief: bool = False) -> Judged:
         """Judge whatever runs, in batches of `rows`."""
         from face3d_trt.parity.gate import broken_failures, judge, reference_failures
         from face3d_trt.parity.gather import Gatherer
@@ -146,6 +154,8 @@ class Judge:
         precisions, titles = {candidate.name: candidate.precision}, {candidate.name: candidate.title}
         ungated: frozenset[Precision] = frozenset() if self.gated else frozenset({self.precision})
         rows_, failures = judge(found.measured, precisions, titles, self.limits, ungated)
+        if brief and failures:
+            return Judged(tuple(rows_), (), tuple(failures))
         meaning, unlike = judge_faces(gatherer.errors(self.truths), precisions, titles, self.limits, ungated)
         broken = [*reference_failures(found.diseased), *broken_failures(found.broken, titles)]
         return Judged(tuple(rows_), tuple(meaning), (*broken, *failures, *unlike))
