@@ -248,3 +248,20 @@ def test_the_script_writes_a_report_of_what_is_there_and_fails_on_a_missed_claim
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "2.00 GB" in (tmp_path / "report.md").read_text()
+
+
+def test_the_report_names_no_folder_of_the_machine_that_measured(tmp_path):
+    figures = kept()["build_small_fp16"]
+    line = "face3d-trt build --typed {} --timing-cache plans/timing-cache -o plans/small_fp16.plan"
+    for typed in ("../../t/graphs/a.onnx", "/mnt/x/graphs/a.onnx", "graphs/a.onnx", "../made/a.onnx", "/made/a.onnx"):
+        Result("build_small_fp16", {**figures, "command": line.format(typed)}, 1.0, "2026-11-30").write(tmp_path)
+        script, python = str(ROOT / "tools" / "gpu_proof.py"), f"{tmp_path}/py 3.10"
+        command = [sys.executable, script, "--out", str(tmp_path), "--graphs", f"{tmp_path}/g", "--report"]
+        command += ["--engine-python", f"'{python}' -X utf8", "--scale", "0.5", f"--doc={tmp_path}/proof.md"]
+        subprocess.run(command, capture_output=True, text=True, check=False)
+        text = (tmp_path / "report.md").read_text()
+        assert line.format("graphs/a.onnx") in text
+        assert "python tools/gpu_proof.py --out DIR --engine-python " in text
+        assert " -X utf8" in text
+        assert " --graphs DIR/graphs --scale 0.5 --doc proof.md --report\n" in text
+        assert str(tmp_path) not in text

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from . import claims
 from .claims import Figures, Results, title
+from .commands import shown
 
 MLPERF = (
     94_620  # images/s, ResNet-50 offline, one of 8 × H200-SXM: MLPerf inference v4.1, closed, NVIDIA, TensorRT 10.2
@@ -33,7 +34,7 @@ def _builds(results: Results) -> str:
             rows.append((title(step.removeprefix("build_")), f"{built['seconds']} s", cache, size, counts))
     if not rows:
         return ""
-    commands = "\n".join(built["command"] for step, built in results.items() if step.startswith("build_"))
+    commands = "\n".join(shown(built["command"]) for step, built in results.items() if step.startswith("build_"))
     lines = [
         "### Builds",
         f"```bash\n{commands}\n```",
@@ -54,7 +55,7 @@ def _parity(results: Results) -> str:
     rows = [(group, *(f"{ran['plans'][name]['groups'].get(group, 0):.2%}" for name in names)) for group in groups]
     failures = [text for name in names for text in ran["plans"][name]["failures"]]
     note = "Root-mean-square error of the engine over the variation between pictures, the worst of all batch sizes."
-    lines = ["### The engine against float32 PyTorch", f"```bash\n{ran['command']}\n```"]
+    lines = ["### The engine against float32 PyTorch", f"```bash\n{shown(ran['command'])}\n```"]
     return "\n\n".join([*lines, table(("", *map(title, names)), rows), note, *failures])
 
 
