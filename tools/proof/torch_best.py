@@ -128,8 +128,8 @@ def _timed(call: Callable[[], Any]) -> int:
 def _with_host(settings: Settings, batch: int) -> dict[str, Any]:
     """Numpy to numpy, by the host's clock.
 
-    torch copies 150 kB, one picture, with all its threads. Waking them costs milliseconds where they are many or share
-    cores; numpy copies with one, which suits small batches. So both are tried.
+    torch copies even 150 kB, one picture, with all its threads, and waking many for so little may cost more than the
+    copy; numpy copies with one. So both are tried.
     """
     import numpy as np
     import torch
