@@ -88,8 +88,8 @@ def _tasks(machine: Machine) -> tuple[Task, ...]:
     runner = _run_engines(machine)
     engines = "" if runner.can else "the typed graph runs in ONNX Runtime, the engine is not run here"
     engines += "" if SCIKIT_IMAGE.met(machine) else "; no SSIM: scikit-image is missing"
-    read = (("compare", POLYGRAPHY),) if not POLYGRAPHY.met(machine) else ()
-    read += () if runner.can else _lacking(machine, ("cpu",)) + ((("export", ONNX),) if not ONNX.met(machine) else ())
+    read = () if runner.can else _lacking(machine, ("cpu",)) + ((("export", ONNX),) if not ONNX.met(machine) else ())
+    read += () if POLYGRAPHY.met(machine) else (("compare", POLYGRAPHY),)
     by_flags = flavour is not None and precision_by_flags(flavour.module, release(flavour.version))
     half = () if by_flags else ("quantize", "cpu")  # FP16 by a flag takes the float32 graph as it is
     half_more = no_flavour + ((("export", ONNX),) if by_flags and not ONNX.met(machine) else ())
