@@ -12,6 +12,8 @@ MLPERF = (
     94_620  # images/s, ResNet-50 offline, one of 8 × H200-SXM: MLPerf inference v4.1, closed, NVIDIA, TensorRT 10.2
 )
 SAYS = 240  # characters of an error that are shown
+NAME = 100  # and of a layer's name
+SLOWEST = 6  # layers of a plan
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -136,10 +138,17 @@ def _layers(results: Results) -> str:
             lines.append(f"**{title(name)}, batch {batch}**: {found['total_ms']:.3f} ms: {', '.join(kinds)}.")
             if batch != "1":
                 rows = [
-                    (each["name"][:100], each["kind"], each["precision"], f"{each['ms']:.4f}") for each in found["top"]
+                    (_short(each["name"]), each["kind"], each["precision"], f"{each['ms']:.4f}")
+                    for each in found["top"][:SLOWEST]
                 ]
                 lines.append(table(("slowest layers", "", "", "ms"), rows))
     return "\n\n".join(lines)
+
+
+def _short(name: str) -> str:
+    """A fused layer by its operations, without the weights that it names too."""
+    parts = [part for part in name.split(" + ") if not part.endswith((".weight", "_QuantizeLinear"))]
+    return " + ".join(part.removeprefix("backbone.") for part in parts)[:NAME]
 
 
 def _memory(results: Results) -> str:
