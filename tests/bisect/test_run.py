@@ -7,11 +7,12 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from rich.console import Console
 from tests.bisect import damages
-from tests.tiny import Recorder, tiny_graph, write_crops
+from tests.tiny import Recorder, crops, run, tiny_graph, write_crops, write_tiny
 
 from face3d_trt.bisect.files import BisectOptions, bisect_files, find_graphs, graphs_of
 from face3d_trt.bisect.run import bisect
@@ -195,3 +196,16 @@ def test_the_search_leaves_out_what_is_not_needed_and_the_dearest_first() -> Non
     assert fewest(order, cost, lambda names: len(names) >= 2) == ("a", "b")
     assert fewest(order, cost, lambda names: {"a", "b"} & set(names) and {"c"} <= set(names)) == ("a", "c")
     assert fewest(order, cost, lambda names: False) is None
+
+
+def test_the_front_for_tensorrt_86_is_no_damage_and_its_first_layer_can_be_kept(tmp_path: Path) -> None:
+    """It leaves the division by 255 to the scale of the first Q."""
+    source, typed = write_tiny(tmp_path / "face.onnx", layout="uint8"), tmp_path / "face.int8.onnx"
+    options = PrecisionOptions("int8", write_crops(tmp_path / "calib", 4), "max", strongly_typed=False, opset=17)
+    typed_graph(source, typed, options)
+    record, _ = bisect_files(BisectOptions(typed=typed, images=tmp_path / "calib"))
+    assert [each.node for each in record.ranking if each.damage] == []
+    graphs = graphs_of(source, typed)
+    kept = keep_higher(graphs.typed, graphs.exact, [each.node for each in record.ranking])
+    exact, close = run(source, crops(2, seed=5))[0], run(kept, crops(2, seed=5))[0]
+    assert np.abs(close - exact).max() < 1e-4 * np.abs(exact).max()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 from pathlib import Path
@@ -142,6 +143,26 @@ def test_a_manifest_that_is_none_is_named(plan):
         open_plan(plan)
 
 
+@pytest.mark.parametrize("shapes", [(1, 1), ((0, 3, 224, 224),) * 2, ((4, 3, 224, 224), (2, 3, 224, 224))])
+def test_a_manifest_with_profiles_that_are_none_is_named(plan, shapes):
+    """Somebody edited it; a minimum of 0 would have the batch cut into pieces without end."""
+    path = manifest_path(plan)
+    low, high = ([each] if isinstance(each, int) else each for each in shapes)
+    facts = json.loads(path.read_text()) | {"profiles": [{"min": low, "opt": low, "max": high}]}
+    path.write_text(json.dumps(facts))
+    with pytest.raises(PlanError, match=r"profiles\.0.*ax[ei]s"):
+        open_plan(plan)
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "p" * 300, "p" * 250 + ".plan", "a/../b"])
+def test_a_path_that_is_no_files_name_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if len(name) == 255:  # a plan whose manifest's name is too long
+        Path(name).write_bytes(b"ftrt")
+    with pytest.raises(PlanError, match=r"is a folder|is missing|has no manifest"):
+        open_plan(Path(name))
+
+
 def tensorrt(version: str, gpu: Gpu):
     """A TensorRT that is not here, by its facts."""
     return dataclasses.replace(find_flavour(), name="tensorrt", version=version, gpu=gpu)
@@ -153,14 +174,14 @@ def built(plan: Path, **facts: object) -> Manifest:
 
 
 def why(manifest: Manifest, flavour) -> PlanError:
-    with pytest.raises(PlanError, match="does not run here") as caught:
-        check_runs(manifest, flavour)
+    with pytest.raises(PlanError, match=r"^a\.plan does not run here") as caught:
+        check_runs(manifest, flavour, where="a.plan")
     assert manifest.command in caught.value.run
     return caught.value
 
 
 def test_a_plan_of_this_machine_passes(plan):
-    check_runs(built(plan), tensorrt("8.6.0", H200))
+    check_runs(built(plan), tensorrt("8.6.0", H200), where="a.plan")
 
 
 def test_another_version_another_gpu_and_another_flavour_read_differently(plan):

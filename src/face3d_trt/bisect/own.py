@@ -97,7 +97,7 @@ def _rounded_inputs(
     from onnx import numpy_helper
 
     weights = {tensor.name: tensor for tensor in pair.exact.graph.initializer}
-    pairs = {index: quantizer for index, quantizer, _ in pair.quantizers(node.name)}
+    pairs = {index for index, _, _ in pair.quantizers(node.name)}
     inputs: dict[str, Array] = {}
     ranges = []
     for index, tensor in enumerate(node.input):
@@ -107,9 +107,8 @@ def _rounded_inputs(
         if index in pairs and tensor in weights:
             value = _ideal_weights(value, axis=0 if node.op_type == "Conv" else value.ndim - 1)
         elif index in pairs:
-            scale = pair.constant(pairs[index].input[1])
-            if scale is not None and scale.size == 1 and float(scale) > 0:
-                step = float(scale)
+            step = pair.step(node.name, index)
+            if step is not None and step > 0:
                 ranges.append(_fit(value, 127 * step))
                 value = (np.clip(np.rint(value / step), -128, 127) * step).astype(np.float32)
         inputs[tensor] = value

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 Array = npt.NDArray[Any]
+_FRONT = "front/"  # names of the uint8 front's nodes begin so
 _SILENT = 4  # ONNX Runtime: fatal only
 
 
@@ -23,7 +24,8 @@ class Pair:
     """Both graphs; the typed one with every fp16 result rounded by casts of its own (parity/rounding.py).
 
     A typed node is one whose name the float32 graph has. What stands between two such nodes (Q/DQ pairs, casts, and
-    whatever else was put there) belongs to the one that reads it.
+    whatever else was put there) belongs to the one that reads it. Nodes of the uint8 front may be missing: TensorRT 8.6
+    is given another front.
 
     Args:
         exact: float32.
@@ -39,12 +41,14 @@ class Pair:
         self._kinds = element_types(exact)
         self.nodes = {node.name: node for node in exact.graph.node}
         self._typed_nodes = {node.name: node for node in self.rounded.graph.node if node.name in self.nodes}
-        if lost := [name for name in self.nodes if name not in self._typed_nodes]:
+        missing = [name for name in self.nodes if name not in self._typed_nodes]
+        if lost := [name for name in missing if not name.startswith(_FRONT)]:
             raise GraphError(
                 f"the typed graph has no node {lost[0]}, nor {len(lost) - 1} others of the float32 graph",
                 allowed="a typed graph and the float32 graph that it was made from",
                 run="face3d-trt bisect --plan PLAN",
             )
+        self.nodes = {name: node for name, node in self.nodes.items() if name in self._typed_nodes}
         self._makers = {name: node for node in self.rounded.graph.node for name in node.output}
         self._stored = {tensor.name: tensor for tensor in self.rounded.graph.initializer}
         self._origin = {
@@ -109,6 +113,23 @@ class Pair:
             if len(pair) == 2:
                 found.append((index, pair[1], pair[0]))
         return found
+
+    def step(self, name: str, index: int) -> float | None:
+        """The scale of the Q/DQ pair at an input of a typed node; None: it has none, or one for each channel.
+
+        It is the Q's, unless the Q reads something else than the float32 node's input: the front for TensorRT 8.6
+        leaves a division to the scale, and then the DQ tells what a step is worth.
+        """
+        pairs = {at: (quantizer, back) for at, quantizer, back in self.quantizers(name)}
+        if index not in pairs:
+            return None
+        quantizer, back = pairs[index]
+        source = quantizer.input[0]
+        while source in self._makers and source not in self._origin and self._makers[source].op_type == "Cast":
+            source = self._makers[source].input[0]
+        direct = self._origin.get(source, source) == self.nodes[name].input[index]
+        scale = self.constant((quantizer if direct else back).input[1])
+        return float(scale.reshape(())) if scale is not None and scale.size == 1 else None
 
     def constant(self, tensor: str) -> Array | None:
         """A stored tensor of the rounded typed graph, through the casts before it; None: it is not stored."""

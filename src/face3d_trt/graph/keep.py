@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import ValidationError
 
 from face3d_trt.errors import UsageError
@@ -17,9 +18,10 @@ from face3d_trt.graph.counts import operations
 from face3d_trt.records import KeepList, KeptNode
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto, TensorProto
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
+_SAME = 0.01  # scales of a pair that differ by less are the same, rounded to two types
 _NAMED = 3  # how many names a message offers
 _BISECT = "face3d-trt bisect --plan PLAN -o keep.json"
 
@@ -43,6 +45,7 @@ def keep_higher(typed: ModelProto, exact: ModelProto, names: Collection[str]) ->
         return copy
     kinds = element_types(typed)
     producers = {name: node for node in copy.graph.node for name in node.output}
+    stored = {tensor.name: tensor for tensor in copy.graph.initializer}
     weights = {tensor.name for tensor in exact.graph.initializer}
     sources = {node.name: node for node in exact.graph.node}
     quantized = any(node.op_type == _PAIR[0] for node in typed.graph.node)
@@ -51,7 +54,7 @@ def keep_higher(typed: ModelProto, exact: ModelProto, names: Collection[str]) ->
         after: list[NodeProto] = []
         if node.name in names and node.op_type not in _PAIR:
             if quantized:
-                nodes += _without_pairs(node, producers, kinds)
+                nodes += _without_pairs(node, producers, kinds, stored)
             elif kinds.get(node.output[0]) == TensorProto.FLOAT16:
                 before, after = _in_float32(node, sources[node.name], weights, kinds)
                 nodes += before
@@ -134,9 +137,18 @@ def _is_pair(producers: dict[str, NodeProto], name: str) -> bool:
     return name in producers and producers[name].op_type == _PAIR[1]
 
 
-def _without_pairs(node: NodeProto, producers: dict[str, NodeProto], kinds: dict[str, int]) -> list[NodeProto]:
-    """Let `node` read past Q/DQ pairs; gives casts where the types differ."""
-    casts = []
+def _without_pairs(
+    node: NodeProto, producers: dict[str, NodeProto], kinds: dict[str, int], stored: dict[str, TensorProto]
+) -> list[NodeProto]:
+    """Let `node` read past Q/DQ pairs.
+
+    Returns:
+        What has to stand before it: casts where the types differ, and a product where the pair changes the scale, as
+        the front for TensorRT 8.6 does.
+    """
+    from onnx import helper, numpy_helper
+
+    before = []
     for index, name in enumerate(node.input):
         if not _is_pair(producers, name):
             continue
@@ -146,10 +158,32 @@ def _without_pairs(node: NodeProto, producers: dict[str, NodeProto], kinds: dict
             continue
         source = quantizer.input[0]
         if kinds.get(source) != kinds.get(name):
-            casts.append(_cast(source, f"{node.name}/kept/{index}", kinds[name]))
-            source = casts[-1].output[0]
+            before.append(_cast(source, f"{node.name}/kept/{index}", kinds[name]))
+            source = before[-1].output[0]
+        factor = _factor(stored, quantizer.input[1], pair.input[1])
+        if factor != 1:
+            constant = f"{node.name}/factor/{index}"
+            value = np.array(factor, helper.tensor_dtype_to_np_dtype(kinds[name]))
+            before += [
+                helper.make_node("Constant", [], [constant], value=numpy_helper.from_array(value)),
+                helper.make_node("Mul", [source, constant], [f"{constant}/made"], name=constant),
+            ]
+            source = before[-1].output[0]
         node.input[index] = source
-    return casts
+    return before
+
+
+def _factor(stored: dict[str, TensorProto], there: str, back: str) -> float:
+    """By how much a pair changes what goes through it: 1 unless both scales are single numbers that differ."""
+    from onnx import numpy_helper
+
+    if there not in stored or back not in stored:
+        return 1.0
+    scales = [numpy_helper.to_array(stored[name]) for name in (there, back)]
+    if any(scale.size != 1 for scale in scales):
+        return 1.0
+    factor = float(scales[1].reshape(())) / float(scales[0].reshape(()))
+    return factor if abs(factor - 1) > _SAME else 1.0
 
 
 def _in_float32(
