@@ -53,31 +53,35 @@ class Portrait:
         return pictures
 
 
-def visible(points: Array, triangles: Array) -> tuple[Array, Array, Array]:
+def visible(points: Array, triangles: Array, scale: int = 1) -> tuple[Array, Array, Array]:
     """The surface point at the centre of every pixel of the crop that shows one.
 
     Args:
         points: (V, 3) in world space.
         triangles: (F, 3).
+        scale: Pixels for each of the crop's, along either side.
 
     Returns:
         Index of the pixel in the flattened crop (P,), ascending; the corners of the nearest triangle there (P, 3); and
         their weights (P, 3), which sum to 1.
     """
-    placed, depth = project(points), CAMERA_Z - points[:, 2]
-    found = [hit for hit in _hits(placed[triangles], depth[triangles]) if len(hit[0])]
+    placed, depth = project(points) * scale, CAMERA_Z - points[:, 2]
+    found = [hit for hit in _hits(placed[triangles], depth[triangles], CROP * scale) if len(hit[0])]
+    if not found:
+        return np.empty(0, np.intp), np.empty((0, 3), triangles.dtype), np.empty((0, 3), np.float32)
     pixel, distance, triangle, weights = (np.concatenate(part) for part in zip(*found, strict=True))
     order = np.lexsort((distance, pixel))
     pixel, first = np.unique(pixel[order], return_index=True)
     return pixel, triangles[triangle[order][first]], weights[order][first].astype(np.float32)
 
 
-def _hits(placed: Array, depth: Array) -> Iterator[Hits]:
+def _hits(placed: Array, depth: Array, side: int) -> Iterator[Hits]:
     """For each offset from the upper left of the triangles' boxes, those triangles that cover the pixel there.
 
     Args:
         placed: (F, 3, 2) px.
         depth: (F, 3).
+        side: Of the picture, in its pixels.
     """
     low = np.ceil(placed.min(axis=1) - 0.5).astype(int)
     extent = np.floor(placed.max(axis=1) - 0.5).astype(int) - low + 1
@@ -90,9 +94,9 @@ def _hits(placed: Array, depth: Array) -> Iterator[Hits]:
             centre = at + 0.5
             parts = [_cross(q[chosen] - centre, r[chosen] - centre) for q, r in ((b, c), (c, a), (a, b))]
             weights = np.stack(parts, 1) / area[chosen, None]
-            hit = (weights >= 0).all(axis=1) & ((at >= 0) & (at < CROP)).all(axis=1)
+            hit = (weights >= 0).all(axis=1) & ((at >= 0) & (at < side)).all(axis=1)
             yield (
-                at[hit, 1] * CROP + at[hit, 0],
+                at[hit, 1] * side + at[hit, 0],
                 (weights[hit] * depth[chosen[hit]]).sum(axis=1),
                 chosen[hit],
                 weights[hit],
