@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from face3d_trt.graph.int8 import Method
     from face3d_trt.records import Precision
 
 
-def export_unchecked(directory: Path, output: Path) -> Path:
+def export_unchecked(directory: Path, output: Path, input: Literal["float32", "uint8"] = "float32") -> Path:
     """What `export` writes, coefficients only, without its check by ONNX Runtime: tests of `export` have that."""
     import onnx
 
@@ -20,7 +20,7 @@ def export_unchecked(directory: Path, output: Path) -> Path:
     from face3d_trt.model.reference import reference_module
     from face3d_trt.records import ModelInfo
 
-    options = ExportOptions(model=str(directory), output=output)
+    options = ExportOptions(model=str(directory), input=input, output=output)
     model = load_model(options.model, morphable=False)
     graph = to_onnx(reference_module(model, options.outputs, options.input), options)
     info = ModelInfo(

@@ -13,6 +13,7 @@ from face3d_trt.errors import CalibrationError, GraphError, PlanError, UsageErro
 from face3d_trt.files import fingerprint, write_together
 from face3d_trt.graph.counts import operations, tally
 from face3d_trt.graph.fp16 import RANGE_FACES, Typed, to_fp16
+from face3d_trt.graph.front import gather_channels
 from face3d_trt.graph.info import load_graph, read_info
 from face3d_trt.graph.int8 import FEW_IMAGES, METHODS, RECOMMENDED_IMAGES, Method, to_int8
 from face3d_trt.graph.macs import int8_share
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from face3d_trt.faces.collect import FaceSet
 
-PASS_VERSION = 2  # raise it when the passes give another graph for the same inputs
+PASS_VERSION = 3  # raise it when the passes give another graph for the same inputs
 _MODULES = {
     "nvidia-modelopt": "modelopt",
     "onnx": "onnx",
@@ -108,6 +109,8 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
     parts = split(at_opset(model, opset))
     typed = _convert(parts.network, parts.image, options, faces, report)
     result = join(parts.with_network(at_opset(typed.network, opset)))
+    if not options.strongly_typed:
+        gather_channels(result)
     share = int8_share(parts.network, typed.network) if options.precision == "int8" else 0.0
     report.stage(_summary(typed, options, share))
     data = result.SerializeToString()
