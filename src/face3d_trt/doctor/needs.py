@@ -88,6 +88,6 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         TENSORRT,
     ),
     "rtx": (TENSORRT_RTX,),
-    "compare": (_POLYGRAPHY, Need("scikit-image", "0.24")),
+    "compare": (Need("jinja2", "3.1.5"), Need("matplotlib", "3.8"), _POLYGRAPHY, Need("scikit-image", "0.24")),
     "train": (Need("matplotlib", "3.8"), Need("scipy", "1.11"), Need("torch", "2.8")),
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 EXHIBITS = 4
+CANDIDATES = ("tensorrt", "onnxruntime-typed", "onnxruntime-fp32")  # what says most of a plan comes first
 FALLBACK = ("shape_mean", "vertex_mean", "mesh_mean")  # what ranks pictures where nothing has a limit
 
 
@@ -51,10 +52,10 @@ class Exhibit:
     answer: Array | None
 
 
-def judged(candidates: Sequence[str], rows: Sequence[Row]) -> str:
-    """The candidate that a verdict is about: the plan where it gave figures, else its typed graph."""
+def judged(rows: Sequence[Row]) -> str | None:
+    """The candidate that a verdict is about: the plan where it gave figures, else its typed graph; None: no figures."""
     known = {row.candidate for row in rows}
-    return next((name for name in reversed(candidates) if name in known), candidates[-1])
+    return next((name for name in CANDIDATES if name in known), None)
 
 
 def choose_exhibits(
@@ -73,9 +74,9 @@ def choose_exhibits(
         meaning: Their sums, with the limits.
         rows: Figures by output and group; they rank the pictures where there are no errors of faces.
     """
-    if not rows:
+    candidate = judged(rows)
+    if candidate is None:
         return ()
-    candidate = judged(list(dict.fromkeys(row.candidate for row in rows)), rows)
     own = [face for face in faces if face.candidate == candidate]
     if not own:
         return _by_rows(truths, [row for row in rows if row.candidate == candidate])

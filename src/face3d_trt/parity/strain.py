@@ -53,7 +53,7 @@ def row_strain(row: Row) -> float | None:
 
 def failure_strain(failure: Failure) -> float:
     """How far beyond its limit a failure is; infinity where it is not about a limit."""
-    if failure.measured is None or failure.allowed is None or failure.group is None and failure.kind == "meaning":
+    if failure.measured is None or failure.allowed is None or (failure.group is None and failure.kind == "meaning"):
         return math.inf
     if failure.kind == "meaning":
         return strain(str(failure.group), failure.measured, failure.allowed)

@@ -12,8 +12,8 @@ from face3d_trt.parity.meaning_table import exact_graph, explanation
 from face3d_trt.parity.page.facts import Fact, facts_of
 from face3d_trt.parity.page.gallery import Gallery, gallery_of
 from face3d_trt.parity.page.groups import GroupTable, group_table
-from face3d_trt.parity.page.words import percent, shown
 from face3d_trt.parity.page.spread import Panel, panels
+from face3d_trt.parity.page.words import percent, shown
 from face3d_trt.parity.strain import failure_strain, meaning_strain, row_strain
 from face3d_trt.parity.table import condensed, summary
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from face3d_trt.parity.compare import Comparison
     from face3d_trt.parity.page.sensitivity import Sensitivity
-    from face3d_trt.parity.verdict import Failure, MeaningRow, Row, Verdict
+    from face3d_trt.parity.verdict import Failure, MeaningRow, Verdict
 
 HEADLINES = ("shape_mean", "vertex_mean", "landmark_mean", "rotation", "mesh_mean")
 HEADLINES_SHOWN = 4
@@ -90,8 +90,9 @@ class Plan:
 
     @property
     def subject(self) -> str:
-        """Title of the candidate that the verdict is about."""
-        return self.verdict.candidates[judged(list(self.verdict.candidates), self.verdict.rows)]
+        """What the verdict is about."""
+        name = judged(self.verdict.rows)
+        return f"judged by {self.verdict.candidates[name]}" if name is not None else "nothing could be compared"
 
 
 def plan_of(comparison: Comparison, number_of_plan: int, sensitivity: Sensitivity | None) -> Plan:
@@ -103,7 +104,7 @@ def plan_of(comparison: Comparison, number_of_plan: int, sensitivity: Sensitivit
         sensitivity: The layers, where `bisect` measured them.
     """
     verdict = comparison.verdict
-    name = judged(list(verdict.candidates), verdict.rows)
+    name = judged(verdict.rows)
     own = [row for row in verdict.meaning if row.candidate == name]
     return Plan(
         anchor=f"plan-{number_of_plan}",
@@ -115,7 +116,7 @@ def plan_of(comparison: Comparison, number_of_plan: int, sensitivity: Sensitivit
         failures=tuple(condensed(verdict.failures)),
         tables=tuple(_tables(verdict)),
         panels=panels(own, [face for face in verdict.faces if face.candidate == name]),
-        gallery=gallery_of(comparison, verdict.candidates[name]),
+        gallery=gallery_of(comparison),
         groups=tuple(
             group_table(title, rows)
             for candidate, title in reversed(verdict.candidates.items())
@@ -134,24 +135,17 @@ def _about(verdict: Verdict) -> str:
     return "1 failure." if count == 1 else f"{count} failures; the one furthest from its limit is named here."
 
 
-def _decision(verdict: Verdict, name: str, own: Sequence[MeaningRow]) -> str:
+def _decision(verdict: Verdict, name: str | None, own: Sequence[MeaningRow]) -> str:
     """The row that decided: the worst failure, or the row that is closest to its limit."""
     if verdict.failures:
         return f"Decided by {_deciding(verdict.failures).text}."
-    used = [(strain, row) for row in own if (strain := meaning_strain(row)) is not None]
-    rows = [(strain, row) for row in verdict.rows if row.candidate == name and (strain := row_strain(row)) is not None]
-    if not used and not rows:
+    faces = [(meaning_strain(row), f"{MEASURES[row.measure].title} (worst in {row.worst_image})") for row in own]
+    rows = [(row_strain(row), f"{row.label} (batch {row.batch})") for row in verdict.rows if row.candidate == name]
+    used = [(strain, what) for strain, what in (*faces, *rows) if strain is not None]
+    if not used:
         return "Nothing decided: the figures are shown and not gated."
-    closest: tuple[float, MeaningRow | Row] = max([*used, *rows], key=lambda pair: pair[0])
-    return f"Closest to its limit: {_what(closest[1])}, {percent(closest[0])} of what is allowed."
-
-
-def _what(row: MeaningRow | Row) -> str:
-    from face3d_trt.parity.verdict import MeaningRow
-
-    if isinstance(row, MeaningRow):
-        return f"{MEASURES[row.measure].title} (worst in {row.worst_image})"
-    return f"{row.label} (batch {row.batch})"
+    strain, what = max(used)
+    return f"Closest to its limit: {what}, {percent(strain)} of what is allowed."
 
 
 def _deciding(failures: Sequence[Failure]) -> Failure:

@@ -187,7 +187,7 @@ def _with_contours(picture: Array, mesh: _Mesh, keypoints: Array) -> Array:
 
 
 def _depth(mesh: _Mesh) -> Array:
-    """z of the surface that each pixel shows; minus infinity beside it."""
+    """Z of the surface that each pixel shows; minus infinity beside it."""
     side = CROP * SCALE
     nearest = np.full(side * side, -np.inf)
     nearest[mesh.pixels] = _surface(mesh, mesh.vertex[:, 2])

@@ -45,7 +45,10 @@ def _of_plan(verdict: Verdict) -> Iterator[Fact]:
     if manifest.plan_bytes is not None:
         yield Fact("Size", format_size(manifest.plan_bytes))
     layers = ", ".join(f"{count} {kind}" for kind, count in (manifest.inspected or manifest.layers).items())
-    yield Fact("Layers by type", layers + (f"; {manifest.int8_macs:.0%} of the multiply-adds in int8" * (manifest.int8_macs > 0)))
+    yield Fact(
+        "Layers by type",
+        layers + (f"; {manifest.int8_macs:.0%} of the multiply-adds in int8" * (manifest.int8_macs > 0)),
+    )
     if manifest.calibration is not None:
         seen = manifest.calibration
         yield Fact("Calibrated on", f"{seen.images} pictures of {seen.folder}, method {seen.method}")

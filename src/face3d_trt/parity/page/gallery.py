@@ -62,15 +62,11 @@ class Gallery:
     why_no_mesh: str
 
 
-def gallery_of(comparison: Comparison, title: str) -> Gallery:
-    """Draw the worst pictures.
-
-    Args:
-        comparison: Has them.
-        title: Of the candidate whose meshes they are.
-    """
+def gallery_of(comparison: Comparison) -> Gallery:
+    """Draw the worst pictures of a comparison."""
     drawn = draw(comparison.exhibits, comparison.decoder)
-    views = (_view(exhibit, at, drawn, title) for at, exhibit in enumerate(comparison.exhibits))
+    titles = comparison.verdict.candidates
+    views = (_view(exhibit, at, drawn, titles[exhibit.candidate]) for at, exhibit in enumerate(comparison.exhibits))
     scales = (
         Scale(
             title=each.title,

@@ -131,13 +131,18 @@ def sensitivity_of(plan: str, named: Path | None) -> Sensitivity | None:
         layers = read_layers(named)
         return _section(named, layers, command) if layers.typed_sha256 == typed else _of_another(named, layers)
     for path in sorted(Path(plan).parent.glob("*.json")):
-        try:
-            layers = read_layers(path) if path.stat().st_size <= _LARGEST else None
-        except (UsageError, OSError):
-            continue
-        if layers is not None and layers.typed_sha256 == typed:
-            return _section(path, layers, command)
+        found = _readable(path)
+        if found is not None and found.typed_sha256 == typed:
+            return _section(path, found, command)
     return None
+
+
+def _readable(path: Path) -> Layers | None:
+    """What `bisect` wrote, or None: nobody said that it did."""
+    try:
+        return read_layers(path) if path.stat().st_size <= _LARGEST else None
+    except (UsageError, OSError):
+        return None
 
 
 def _of_another(path: Path, layers: Layers) -> Sensitivity:
@@ -170,8 +175,8 @@ def _sentences(layers: Layers) -> list[str]:
         found.append("The gate holds with nothing kept in higher precision.")
     elif layers.passed:
         count = len(layers.keep)
-        nodes = "1 node" if count == 1 else f"{count} nodes"
-        found.append(f"The gate holds once {nodes} stay in higher precision. Before: {layers.worst_before}.")
+        nodes = "1 node stays" if count == 1 else f"{count} nodes stay"
+        found.append(f"The gate holds once {nodes} in higher precision. Before: {layers.worst_before}.")
     else:
         found.append(f"The gate does not hold, whatever was kept. Furthest from its limit: {layers.worst}.")
     return found

@@ -68,7 +68,9 @@ def panels(rows: Sequence[MeaningRow], faces: Sequence[FaceRow]) -> tuple[Panel,
         rows: Its measures.
         faces: Its pictures.
     """
-    return tuple(_panel(row, [face.values[row.measure] for face in faces if row.measure in face.values]) for row in rows)
+    return tuple(
+        _panel(row, [face.values[row.measure] for face in faces if row.measure in face.values]) for row in rows
+    )
 
 
 def _panel(row: MeaningRow, values: Sequence[float]) -> Panel:
@@ -148,8 +150,7 @@ def _text(row: MeaningRow, broken: int) -> str:
     found = {"median": row.median, "95 %": row.p95, "worst": row.worst}
     limits = _allowed(row)
     parts = [
-        f"{name} {number(value, row.measure)}{unit}"
-        + (f", limit {limits[name]:g}" if name in limits else "")
+        f"{name} {number(value, row.measure)}{unit}" + (f", limit {limits[name]:g}" if name in limits else "")
         for name, value in found.items()
     ]
     not_finite = f"; {broken} not finite" if broken else ""

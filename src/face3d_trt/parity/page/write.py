@@ -101,10 +101,13 @@ def page(options: PageOptions, comparisons: Sequence[Comparison]) -> str:
 
 def _tools() -> str:
     """`Python 3.11.2, numpy 2.4.6, …`, those that are installed."""
-    found = [f"Python {platform.python_version()}"]
-    for name in TOOLS:
-        try:
-            found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
+    versions = {name: _version(name) for name in TOOLS}
+    installed = [f"{name} {version}" for name, version in versions.items() if version is not None]
+    return ", ".join([f"Python {platform.python_version()}", *installed])
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
