@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 TICKS = 4
+ROUNDING = 1e-6  # 2.0000001 is 2
 
 
 @dataclass(frozen=True)
@@ -57,5 +58,7 @@ def axis_to(largest: float) -> Axis:
 
     if not largest > 0:
         return Axis(0.0, 1.0, (0.0, 1.0))
-    ticks = tuple(float(tick) for tick in MaxNLocator(TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(0, largest))
+    ticks = tuple(
+        float(tick) for tick in MaxNLocator(TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(0, largest * (1 - ROUNDING))
+    )
     return Axis(0.0, ticks[-1], ticks)

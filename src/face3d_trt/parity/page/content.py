@@ -130,7 +130,7 @@ def plan_of(comparison: Comparison, number_of_plan: int, sensitivity: Sensitivit
 def _about(verdict: Verdict) -> str:
     """What the verdict is said of."""
     if verdict.passed:
-        return f"Said of {summary(verdict).removeprefix(f'PASSED {verdict.plan}: ')}."
+        return f"About {summary(verdict).removeprefix(f'PASSED {verdict.plan}: ')}."
     count = len(verdict.failures)
     return "1 failure." if count == 1 else f"{count} failures; the one furthest from its limit is named here."
 

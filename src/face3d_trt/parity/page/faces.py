@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from face3d_trt.decode import Decoder, gamma, light, pose, project, rotation
+from face3d_trt.decode import CAMERA_Z, Decoder, gamma, light, pose, project, rotation
 from face3d_trt.names import CROP, GROUPS
 from face3d_trt.parity.meaning import distances
 from face3d_trt.parity.page.axis import Axis, axis_to
-from face3d_trt.parity.portrait import visible
+from face3d_trt.parity.portrait import boxes, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,8 @@ COLOURS = "viridis"
 # The 68 landmarks in the usual order: jaw, brows, bridge and foot of the nose, eyes and lips; the last four are closed.
 CONTOURS = (range(17), range(17, 22), range(22, 27), range(27, 31), range(31, 36))
 CONTOUR = (255, 255, 255, 150)
+NEAR = 0.5  # 50 mm before the camera: no face is there
+OVERLAP = 12  # a sound face fills the picture once or twice, a torn one may fill it as often as it has triangles
 PIECES = 6  # of a line between two landmarks
 BEHIND = 0.04  # 4 mm: lines that lie deeper are hidden
 RINGS = (range(36, 42), range(42, 48), range(48, 60), range(60, 68))
@@ -81,6 +83,9 @@ class _Mesh:
     weights: Array
 
 
+Pair = tuple[_Mesh | None, _Mesh | None]  # of the reference, of the candidate
+
+
 def draw(exhibits: Sequence[Exhibit], decoder: Decoder | None) -> Drawn:
     """Draw the exhibits of one plan.
 
@@ -89,14 +94,13 @@ def draw(exhibits: Sequence[Exhibit], decoder: Decoder | None) -> Drawn:
         decoder: The morphable model; None: only the photos are drawn.
     """
     photos = tuple(_photo(exhibit.crop) for exhibit in exhibits)
-    pairs = [_meshes(exhibit, decoder) for exhibit in exhibits]
-    found = [pair for pair in pairs if pair is not None]
-    if not found or decoder is None:
+    if decoder is None:
         return Drawn(photos, (None,) * len(photos), (None,) * len(photos), ())
+    pairs = [(_decoded(each.reference, decoder), _decoded(each.answer, decoder)) for each in exhibits]
     return Drawn(
         photos=photos,
-        references=tuple(pair and _textured(pair[0]) for pair in pairs),
-        answers=tuple(pair and _textured(pair[1]) for pair in pairs),
+        references=tuple(_textured(reference) for reference, _ in pairs),
+        answers=tuple(_textured(answer) for _, answer in pairs),
         maps=(
             _maps("Vertex error, posed", pairs, "vertex", decoder),
             _maps("Shape error, without pose", pairs, "shape", decoder),
@@ -111,29 +115,30 @@ def colour_bar() -> str:
     return _encode(colormaps[COLOURS](np.linspace(0, 1, 256), bytes=True)[None], lossless=True)
 
 
-def _meshes(exhibit: Exhibit, decoder: Decoder | None) -> tuple[_Mesh, _Mesh] | None:
-    """Both meshes; None where there is no mesh, or one that is not finite."""
-    if decoder is None or exhibit.reference is None or exhibit.answer is None:
+def _decoded(coeffs: Array | None, decoder: Decoder) -> _Mesh | None:
+    """The mesh of coefficients (257,); None where there are none, or no camera could see it as a face."""
+    if coeffs is None:
         return None
     with np.errstate(all="ignore"):
-        pair = _mesh(exhibit.reference[None], decoder), _mesh(exhibit.answer[None], decoder)
-    return pair if all(mesh is not None for mesh in pair) else None  # type: ignore[return-value]
+        return _mesh(coeffs[None], decoder)
 
 
 def _mesh(coeffs: Array, decoder: Decoder) -> _Mesh | None:
     shape = decoder.shape(coeffs)
     vertex = pose(shape, coeffs)
-    placed = project(vertex)
-    if not np.isfinite(placed).all() or np.abs(placed).max() > CROP**2:  # nowhere near the picture
+    if not np.isfinite(vertex).all() or vertex[..., 2].max() > CAMERA_Z - NEAR:
+        return None
+    covered = boxes(project(vertex[0])[decoder.triangles] * SCALE, CROP * SCALE)[1]
+    if covered.prod(axis=1).sum() > (OVERLAP * CROP * SCALE) ** 2:
         return None
     turn = rotation(coeffs[:, GROUPS["angle"]])
     normals = decoder.normals(shape) @ turn.transpose(0, 2, 1)
-    colour = np.clip(decoder.albedo(coeffs) * light(normals, gamma(coeffs)), 0, 1)
+    colour = np.nan_to_num(np.clip(decoder.albedo(coeffs) * light(normals, gamma(coeffs)), 0, 1))
     return _Mesh(shape[0], vertex[0], colour[0], *visible(vertex[0], decoder.triangles, SCALE))
 
 
-def _textured(mesh: _Mesh) -> str:
-    return _encode(_canvas(mesh, _surface(mesh, mesh.colour)))
+def _textured(mesh: _Mesh | None) -> str | None:
+    return None if mesh is None else _encode(_canvas(mesh, _surface(mesh, mesh.colour)))
 
 
 def _surface(mesh: _Mesh, values: Array) -> Array:
@@ -151,20 +156,26 @@ def _canvas(mesh: _Mesh, colours: Array) -> Array:
     return picture.reshape(side, side, 4)
 
 
-def _maps(title: str, pairs: Sequence[tuple[_Mesh, _Mesh] | None], what: str, decoder: Decoder) -> Maps:
+def _maps(title: str, pairs: Sequence[Pair], what: str, decoder: Decoder) -> Maps:
     """Heat maps on the reference's mesh, in its pose."""
+    errors = [
+        None if reference is None or answer is None else distances(getattr(reference, what), getattr(answer, what))
+        for reference, answer in pairs
+    ]
+    axis = axis_to(max((float(error.max()) for error in errors if error is not None), default=0.0))
+    pictures = (
+        None if reference is None or error is None else _map(reference, error / axis.high, decoder.keypoints)
+        for (reference, _), error in zip(pairs, errors, strict=True)
+    )
+    return Maps(title, axis, tuple(pictures))
+
+
+def _map(mesh: _Mesh, shares: Array, keypoints: Array) -> str:
+    """The heat map of (V,) shares of the scale."""
     from matplotlib import colormaps
 
-    found = [pair and distances(getattr(pair[0], what), getattr(pair[1], what)) for pair in pairs]
-    axis = axis_to(max(float(error.max()) for error in found if error is not None))
-    pictures: list[str | None] = []
-    for pair, error in zip(pairs, found, strict=True):
-        if pair is None or error is None:
-            pictures.append(None)
-            continue
-        picture = _canvas(pair[0], colormaps[COLOURS](_surface(pair[0], error) / axis.high))
-        pictures.append(_encode(_with_contours(picture, pair[0], decoder.keypoints)))
-    return Maps(title, axis, tuple(pictures))
+    picture = _canvas(mesh, colormaps[COLOURS](_surface(mesh, shares)))
+    return _encode(_with_contours(picture, mesh, keypoints))
 
 
 def _with_contours(picture: Array, mesh: _Mesh, keypoints: Array) -> Array:

@@ -117,9 +117,12 @@ def _figures(exhibit: Exhibit, at: int, drawn: Drawn, title: str) -> Iterator[Fi
     yield Figure(drawn.photos[at], "Photo, as the network sees it", f"Aligned photo {name}")
     if not drawn.maps:
         return
-    missing = "" if drawn.answers[at] else ": not drawn, since a coefficient is not finite or out of range"
-    yield Figure(drawn.references[at], f"Float32 PyTorch{missing}", f"Mesh of the reference for {name}")
-    yield Figure(drawn.answers[at], f"{title[:1].upper()}{title[1:]}{missing}", f"Mesh of {title} for {name}")
+    for source, whose, of in (
+        (drawn.references[at], "float32 PyTorch", "the reference"),
+        (drawn.answers[at], title, title),
+    ):
+        missing = "" if source else ": not drawn, since a coefficient is not finite or far out of range"
+        yield Figure(source, f"{whose[:1].upper()}{whose[1:]}{missing}", f"Mesh of {of} for {name}")
     for kind, maps in zip(("vertex", "shape"), drawn.maps, strict=True):
         figures = _extent(exhibit.values, kind)
         alt = f"Heat map of {maps.title[0].lower()}{maps.title[1:]} for {name}: {figures}"
