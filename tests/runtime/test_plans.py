@@ -153,14 +153,14 @@ def built(plan: Path, **facts: object) -> Manifest:
 
 
 def why(manifest: Manifest, flavour) -> PlanError:
-    with pytest.raises(PlanError, match="does not run here") as caught:
-        check_runs(manifest, flavour)
+    with pytest.raises(PlanError, match=r"^a\.plan does not run here") as caught:
+        check_runs(manifest, flavour, where="a.plan")
     assert manifest.command in caught.value.run
     return caught.value
 
 
 def test_a_plan_of_this_machine_passes(plan):
-    check_runs(built(plan), tensorrt("8.6.0", H200))
+    check_runs(built(plan), tensorrt("8.6.0", H200), where="a.plan")
 
 
 def test_another_version_another_gpu_and_another_flavour_read_differently(plan):

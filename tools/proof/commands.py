@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 TITLE = "face3d-trt"
 
@@ -54,3 +54,21 @@ def face3d(*words: str | Path, folder: Path, check: bool = True) -> Called:
     if check and done.returncode:
         raise RuntimeError(f"{TITLE} {texts[0]} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
     return Called(f"{TITLE} {shlex.join(texts)}", done.returncode, done.stdout, done.stderr, seconds)
+
+
+def shown(command: str, folders: tuple[str, ...] = ("graphs", "plans", "calibration")) -> str:
+    """A command line for a document: as seen from the folder of results, wherever its files lay on that machine.
+
+    Args:
+        command: As it was run there.
+        folders: What such a folder is named; a path that has none of them is taken for one of a graph.
+    """
+    return shlex.join(_seen(word, folders) for word in shlex.split(command))
+
+
+def _seen(word: str, folders: tuple[str, ...]) -> str:
+    path = PurePosixPath(word)
+    if not (path.is_absolute() or ".." in path.parts):
+        return word
+    places = [index for index, part in enumerate(path.parts) if part in folders]
+    return str(PurePosixPath(*path.parts[places[-1] :])) if places else f"graphs/{path.name}"

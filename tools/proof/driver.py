@@ -33,7 +33,8 @@ class GpuMemory:
     """The memory of one GPU, and the share of this process. Make it before the process has a CUDA context.
 
     In a container NVML may name processes by the host's numbers. Then the one process that was not there before is
-    taken for this one; where several came, or NVML gives no figure, only the growth of the whole GPU is known.
+    taken for this one, for good: ask for the first time while this process has a context. Where several came, or NVML
+    gives no figure, only the growth of the whole GPU is known.
 
     Args:
         index: Of the GPU, in CUDA's order.
@@ -46,7 +47,8 @@ class GpuMemory:
         address = _bus_address(index)
         _check(self._nvml.nvmlDeviceGetHandleByPciBusId_v2(address, ctypes.byref(self._device)), "the GPU's handle")
         self._before = self.used()
-        self._others = set(self._processes())
+        self._others = set(self._processes() or ())
+        self._own: int | None = None
 
     def used(self) -> int:
         """Bytes in use on the whole GPU."""
@@ -55,12 +57,17 @@ class GpuMemory:
         return int(memory.used)
 
     def process(self) -> int | None:
-        """Bytes that this process holds; None where NVML does not tell."""
-        processes = self._processes()
-        if (own := processes.get(os.getpid())) is not None:
-            return own
-        new = [used for pid, used in processes.items() if pid not in self._others]
-        return new[0] if len(new) == 1 else None
+        """Bytes that this process holds, 0 once it was known and holds nothing; None where NVML does not tell."""
+        if (processes := self._processes()) is None:
+            return None
+        if self._own is None:
+            new = [pid for pid in processes if pid not in self._others]
+            self._own = os.getpid() if os.getpid() in new else new[0] if len(new) == 1 else None
+        return None if self._own is None else processes.get(self._own, 0)
+
+    def sample(self) -> tuple[int | None, int]:
+        """Bytes of this process, as `process` has it, and of the whole GPU."""
+        return self.process(), self.used()
 
     def figures(self) -> dict[str, Any]:
         """`{"bytes", "by", "gpu_growth"}`: this process's memory, how it was found, and what the whole GPU grew by."""
@@ -69,10 +76,10 @@ class GpuMemory:
             return {"bytes": growth, "by": "growth of the GPU's memory", "gpu_growth": growth}
         return {"bytes": process, "by": "NVML, this process", "gpu_growth": growth}
 
-    def _processes(self) -> dict[int, int]:
+    def _processes(self) -> dict[int, int] | None:
         count, listed = ctypes.c_uint(_MOST), (_Process * _MOST)()
         if self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(self._device, ctypes.byref(count), listed):
-            return {}
+            return None
         return {each.pid: int(each.used) for each in listed[: count.value] if each.used != _UNKNOWN}
 
 

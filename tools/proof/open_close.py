@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .children import run_child
-from .stats import growth
+from .stats import gpu_growth, growth
 
 if TYPE_CHECKING:
     from .results import Settings
@@ -17,7 +17,7 @@ EVERY = 10
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    """`{"cycles", "gpu_growth", "host_growth", "bare": {"cycles", ...}, "code", "stderr"}`, memory in bytes."""
+    """`{"cycles", "gpu_growth", "gpu_by", "host_growth", "bare": {"cycles", ...}, "code", "stderr"}`, bytes."""
     child = run_child(
         "open_close:repeat",
         timeout_s=580,
@@ -34,6 +34,8 @@ def repeat(plan: str, cycles: int, bare: int, device: int) -> dict[str, Any]:
     from .driver import GpuMemory, held_context
 
     memory = GpuMemory(device)
+    with held_context(device):
+        memory.process()  # who it is among all on this GPU
     alone = _cycles(plan, bare, max(1, bare // 3), 1, device, memory)
     with held_context(device):
         return {**_cycles(plan, cycles, WARM, EVERY, device, memory), "bare": alone}
@@ -51,12 +53,11 @@ def _cycles(plan: str, cycles: int, warm: int, every: int, device: int, memory: 
         with Engine(plan, device=device) as engine:
             engine(images)
         if cycle >= warm and (cycle - warm) % every == 0:
-            gpu.append(memory.used())
+            gpu.append(memory.sample())
             host.append(resident())
     return {
         "cycles": cycles,
-        "gpu_growth": growth(gpu),
+        **gpu_growth(gpu),
         "host_growth": growth(host),
-        "gpu_samples": gpu,
         "host_samples": host,
     }

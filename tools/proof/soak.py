@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .children import run_child
 from .pictures import different_pictures
-from .stats import growth
+from .stats import gpu_growth, growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ Rows = npt.NDArray[np.float32]
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    """`{"calls", "rows", "wrong_rows", "code", "stderr", "gpu_growth", "host_growth", ...}`, memory in bytes."""
+    """`{"calls", "rows", "wrong_rows", "code", "stderr", "gpu_growth", "gpu_by", "host_growth", ...}`, in bytes."""
     child = run_child(
         "soak:hammer",
         timeout_s=580,
@@ -51,7 +51,7 @@ def hammer(plan: str, calls: int, device: int) -> dict[str, Any]:
     with Engine(plan, device=device) as engine:
         pictures = different_pictures(PICTURES, engine.inputs[0].dtype)
         expected = Expected.of(lambda images: engine(images)["coeffs"], pictures, SIZES)
-        tally = Tally(calls, lambda: (memory.used(), resident()))
+        tally = Tally(calls, lambda: (memory.sample(), resident()))
         threads = [
             threading.Thread(target=tally.work, args=(engine, pictures, expected, seed)) for seed in range(THREADS)
         ]
@@ -117,10 +117,10 @@ class Tally:
 
     Args:
         calls: How many they make in all.
-        measure: GPU and host memory in bytes.
+        measure: Bytes of GPU memory, of this process (None: unknown) and of all, and of host memory.
     """
 
-    def __init__(self, calls: int, measure: Callable[[], tuple[int, int]]) -> None:
+    def __init__(self, calls: int, measure: Callable[[], tuple[tuple[int | None, int], int]]) -> None:
         self._calls = calls
         self._measure = measure
         self._every = max(1, (calls - min(FIRST, calls // 2)) // SAMPLES)
@@ -128,7 +128,7 @@ class Tally:
         self._lock = threading.Lock()
         self._taken = self._finished = self._rows = self._wrong = 0
         self._worst = 0.0
-        self._memory: list[tuple[int, int]] = []
+        self._memory: list[tuple[tuple[int | None, int], int]] = []
         self._errors: list[str] = []
 
     def work(self, engine: Any, pictures: Any, expected: Expected, seed: int) -> None:
@@ -148,16 +148,15 @@ class Tally:
 
     def figures(self) -> dict[str, Any]:
         """As a result has it."""
-        gpu, host = ([sample[kind] for sample in self._memory] for kind in (0, 1))
+        host = [each for _, each in self._memory]
         return {
             "calls": self._finished,
             "rows": self._rows,
             "wrong_rows": self._wrong,
             "worst": self._worst,
             "errors": self._errors,
-            "gpu_growth": growth(gpu),
+            **gpu_growth([gpu for gpu, _ in self._memory]),
             "host_growth": growth(host),
-            "gpu_samples": gpu,
             "host_samples": host,
         }
 

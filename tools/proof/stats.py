@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -93,10 +93,44 @@ def latencies(nanoseconds: Sequence[int]) -> dict[str, float]:
     return {"calls": len(values), **{name: round(float(value), 5) for name, value in figures.items()}}
 
 
+def fastest(ways: Mapping[str, Callable[[], int]], calls: int) -> tuple[str, dict[str, float]]:
+    """Which of several ways to make a call takes least, and what each takes: median milliseconds.
+
+    Args:
+        ways: Each makes one call and gives its nanoseconds.
+        calls: To judge by; half as many before are not counted.
+    """
+    medians = {}
+    for name, call in ways.items():
+        for _ in range(calls // 2):
+            call()
+        medians[name] = latencies([call() for _ in range(calls)])["p50"]
+    return min(medians, key=lambda name: medians[name]), medians
+
+
 def growth(samples: Sequence[int]) -> int:
-    """How far a quantity went above its first sample, at most; 0 where it never did.
+    """How far the median of the last tenth is above that of the first; 0 where it is not.
+
+    What comes and goes again in between, as other processes on the same GPU do, is no growth.
 
     Args:
         samples: In order; the first is taken once everything had been allocated.
     """
-    return max(0, max(samples) - samples[0]) if samples else 0
+    tenth = max(1, len(samples) // 10)
+    return max(0, round(statistics.median(samples[-tenth:]) - statistics.median(samples[:tenth]))) if samples else 0
+
+
+def gpu_growth(samples: Sequence[tuple[int | None, int]]) -> dict[str, Any]:
+    """`{"gpu_growth", "gpu_by", "gpu_samples"}` in bytes: by this process where it is known throughout, else by all.
+
+    Args:
+        samples: Memory of this process, None where it is not known, and memory in use on the whole GPU.
+    """
+    own, whole = [each for each, _ in samples if each is not None], [each for _, each in samples]
+    known = len(own) == len(whole)
+    chosen = own if known else whole
+    return {
+        "gpu_growth": growth(chosen),
+        "gpu_by": "this process" if known else "the whole GPU",
+        "gpu_samples": chosen,
+    }

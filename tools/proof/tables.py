@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from . import claims
 from .claims import Figures, Results, title
+from .commands import shown
 
 MLPERF = (
     94_620  # images/s, ResNet-50 offline, one of 8 × H200-SXM: MLPerf inference v4.1, closed, NVIDIA, TensorRT 10.2
 )
 SAYS = 240  # characters of an error that are shown
+NAME = 100  # and of a layer's name
+SLOWEST = 6  # layers of a plan
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -33,7 +36,7 @@ def _builds(results: Results) -> str:
             rows.append((title(step.removeprefix("build_")), f"{built['seconds']} s", cache, size, counts))
     if not rows:
         return ""
-    commands = "\n".join(built["command"] for step, built in results.items() if step.startswith("build_"))
+    commands = "\n".join(shown(built["command"]) for step, built in results.items() if step.startswith("build_"))
     lines = [
         "### Builds",
         f"```bash\n{commands}\n```",
@@ -54,7 +57,7 @@ def _parity(results: Results) -> str:
     rows = [(group, *(f"{ran['plans'][name]['groups'].get(group, 0):.2%}" for name in names)) for group in groups]
     failures = [text for name in names for text in ran["plans"][name]["failures"]]
     note = "Root-mean-square error of the engine over the variation between pictures, the worst of all batch sizes."
-    lines = ["### The engine against float32 PyTorch", f"```bash\n{ran['command']}\n```"]
+    lines = ["### The engine against float32 PyTorch", f"```bash\n{shown(ran['command'])}\n```"]
     return "\n\n".join([*lines, table(("", *map(title, names)), rows), note, *failures])
 
 
@@ -111,10 +114,10 @@ def _host(results: Results) -> str:
         if isinstance(call, Mapping)
     ]
     if (torch := results.get("torch_best")) is not None:
-        single = torch["host_to_host"]["1"]["single"]
-        calls.append(
-            ("PyTorch", "compiled", *(f"{single[p]:.3f}" for p in ("p50", "p90", "p99", "max")), f"{single['calls']:,}")
-        )
+        for name, side in (("compiled", "host_to_host"), ("compiled, its copies not counted", "engine_only")):
+            single = torch[side]["1"]["single"]
+            figures = (f"{single[p]:.3f}" for p in ("p50", "p90", "p99", "max"))
+            calls.append(("PyTorch", name, *figures, f"{single['calls']:,}"))
     lines.append(table(("one call, ms", "", "p50", "p90", "p99", "max", "calls"), calls))
     return "\n\n".join(lines)
 
@@ -135,10 +138,17 @@ def _layers(results: Results) -> str:
             lines.append(f"**{title(name)}, batch {batch}**: {found['total_ms']:.3f} ms: {', '.join(kinds)}.")
             if batch != "1":
                 rows = [
-                    (each["name"][:100], each["kind"], each["precision"], f"{each['ms']:.4f}") for each in found["top"]
+                    (_short(each["name"]), each["kind"], each["precision"], f"{each['ms']:.4f}")
+                    for each in found["top"][:SLOWEST]
                 ]
                 lines.append(table(("slowest layers", "", "", "ms"), rows))
     return "\n\n".join(lines)
+
+
+def _short(name: str) -> str:
+    """A fused layer by its operations, without the weights that it names too."""
+    parts = [part for part in name.split(" + ") if not part.endswith((".weight", "_QuantizeLinear"))]
+    return " + ".join(part.removeprefix("backbone.") for part in parts)[:NAME]
 
 
 def _memory(results: Results) -> str:

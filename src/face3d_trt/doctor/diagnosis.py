@@ -6,7 +6,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from face3d_trt.doctor.machine import Machine, TensorRTFacts, release
-from face3d_trt.doctor.needs import EXTRAS, ONNX, ONNXRUNTIMES, OPENCVS, TENSORRT, TENSORRT_RTX, Need
+from face3d_trt.doctor.needs import (
+    EXTRAS,
+    ONNX,
+    ONNXRUNTIMES,
+    OPENCVS,
+    POLYGRAPHY,
+    SCIKIT_IMAGE,
+    TENSORRT,
+    TENSORRT_RTX,
+    Need,
+)
 from face3d_trt.engine.flavour import precision_by_flags, rtx_runs_on
 from face3d_trt.engine.sizes import format_size
 from face3d_trt.optional import install_command
@@ -77,6 +87,9 @@ def _tasks(machine: Machine) -> tuple[Task, ...]:
     faces = "; aligned crops only, photos need the detector" if photos else ""
     runner = _run_engines(machine)
     engines = "" if runner.can else "the typed graph runs in ONNX Runtime, the engine is not run here"
+    engines += "" if SCIKIT_IMAGE.met(machine) else "; no SSIM: scikit-image is missing"
+    read = () if runner.can else _lacking(machine, ("cpu",)) + ((("export", ONNX),) if not ONNX.met(machine) else ())
+    read += () if POLYGRAPHY.met(machine) else (("compare", POLYGRAPHY),)
     by_flags = flavour is not None and precision_by_flags(flavour.module, release(flavour.version))
     half = () if by_flags else ("quantize", "cpu")  # FP16 by a flag takes the float32 graph as it is
     half_more = no_flavour + ((("export", ONNX),) if by_flags and not ONNX.met(machine) else ())
@@ -86,6 +99,7 @@ def _tasks(machine: Machine) -> tuple[Task, ...]:
         _task(machine, "build --fp16", half, half_more, note=built_by, runtime=runtime),
         _task(machine, "build --int8", ("quantize", "cpu"), no_flavour, note=built_by + faces, runtime=runtime),
         _task(machine, "compare", ("export", "cpu"), note=(engines + faces).lstrip("; "), runtime=runtime),
+        _task(machine, "compare --reference", (), read, note=engines.lstrip("; "), runtime=runtime),
         runner,
     )
 

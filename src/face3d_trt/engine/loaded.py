@@ -2,6 +2,9 @@
 
 Everything here needs a CUDA context that is current in the calling thread, `close` too. TensorRT refuses by a bool, by
 None or by a RuntimeError, depending on the call; each becomes an EngineError with what it said in this thread.
+
+An error's traceback keeps the variables of the functions it passed. So where something is raised, no variable holds an
+object of TensorRT: it would outlive `close`, and die at some later time in some other thread.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ def deserialize(
             runtime.engine_host_code_allowed = True
         engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:
+        del runtime
         raise PlanError(
             f"{title} cannot read {where}:\n    " + "\n    ".join(messages.errors() or ["it gave no reason"]),
             allowed="a whole plan that this TensorRT built for this kind of GPU",
@@ -65,7 +69,7 @@ class LoadedPlan:
     """An engine of TensorRT with what it says about itself; made by `Flavour.load`.
 
     Attributes:
-        inputs: -1 for a dynamic dimension.
+        inputs: -1 for a dynamic dimension; one that every profile fixes is -1 or its size, as this TensorRT has it.
         outputs: Likewise.
         profiles: Shapes of the first input.
     """
@@ -81,7 +85,10 @@ class LoadedPlan:
         self.inputs = tuple(_tensor(engine, name) for name in names if modes[name])
         self.outputs = tuple(_tensor(engine, name) for name in names if not modes[name])
         count = engine.num_optimization_profiles
-        self.profiles = tuple(_profile(engine, self.inputs[0].name, index) for index in range(count))
+        self._ranges = tuple(
+            {tensor.name: _profile(engine, tensor.name, index) for tensor in self.inputs} for index in range(count)
+        )
+        self.profiles = tuple(ranges[self.inputs[0].name] for ranges in self._ranges)
 
     def scratch_bytes(self) -> int:
         """Device memory that one context needs while it runs, the largest over the profiles."""
@@ -102,7 +109,7 @@ class LoadedPlan:
         Raises:
             EngineError: There is no such profile, or TensorRT refuses: most often for want of device memory.
         """
-        engine = self._open()
+        self._open()
         if not 0 <= profile < len(self.profiles):
             raise EngineError(
                 f"{self._where} has no optimization profile {profile}", allowed=f"0 to {len(self.profiles) - 1}"
@@ -110,12 +117,13 @@ class LoadedPlan:
         messages = Messages()
         with self._lock:  # 8.6 keeps book of which context has which profile
             listen(messages)
-            raw = engine.create_execution_context() if scratch is None else self._without_memory(engine, scratch)
+            raw = self._open().create_execution_context() if scratch is None else self._without_memory(scratch)
             if raw is None:
-                raise self._refusal("made no execution context for", messages)
+                raise self.refusal("made no execution context for", messages)
             if not _selected(raw, profile, stream):
-                raise self._refusal(f"did not select profile {profile} of", messages)
-            made = PlanContext(self._trt, raw, profile, self._refusal, self._contexts.discard)
+                del raw
+                raise self.refusal(f"did not select profile {profile} of", messages)
+            made = PlanContext(self._trt, raw, profile, self)
             self._contexts.add(made)
         return made
 
@@ -137,13 +145,39 @@ class LoadedPlan:
         self._engine = None
         self._runtime = None
 
+    def refusal(self, what: str, messages: Messages) -> EngineError:
+        """The error for what TensorRT did not do, in its own words."""
+        reasons = messages.errors() or ["it gave no reason"]
+        return EngineError(f"{self._title} {what} {self._where}:\n    " + "\n    ".join(reasons))
+
+    def check_shape(self, name: str, shape: tuple[int, ...], profile: int) -> None:
+        """Hold an input's shape against a profile.
+
+        Raises:
+            EngineError: There is no such input, or the shape is outside.
+        """
+        ranges = self._ranges[profile]
+        if name not in ranges:
+            raise EngineError(f"{self._where} has no input {name}", allowed=", ".join(ranges))
+        low, high = ranges[name].min, ranges[name].max
+        if len(shape) != len(low) or not all(a <= b <= c for a, b, c in zip(low, shape, high, strict=True)):
+            raise EngineError(
+                f"the shape {shape} of {name} is outside of optimization profile {profile} of {self._where}",
+                allowed=f"{low} to {high}",
+            )
+
+    def forget(self, context: PlanContext) -> None:
+        """Hear from a context that it is closed."""
+        self._contexts.discard(context)
+
     def _open(self) -> api.Engine:
         if self._engine is None:
             raise EngineError(f"{self._where} is closed", run="load the plan again")
         return self._engine
 
-    def _without_memory(self, engine: api.Engine, scratch: int) -> api.Context | None:
+    def _without_memory(self, scratch: int) -> api.Context | None:
         """A context that works in the caller's memory."""
+        engine = self._open()
         if has(self._trt, "ExecutionContextAllocationStrategy"):
             raw = engine.create_execution_context(self._trt.ExecutionContextAllocationStrategy.USER_MANAGED)
         else:
@@ -156,27 +190,15 @@ class LoadedPlan:
             raw.device_memory = scratch
         return raw
 
-    def _refusal(self, what: str, messages: Messages, allowed: str | None = None) -> EngineError:
-        reasons = messages.errors() or ["it gave no reason"]
-        return EngineError(f"{self._title} {what} {self._where}:\n    " + "\n    ".join(reasons), allowed=allowed)
-
 
 class PlanContext:
     """An execution context with one profile; made by `LoadedPlan.context`, used by one thread at a time."""
 
-    def __init__(
-        self,
-        trt: api.Module,
-        raw: api.Context,
-        profile: int,
-        refusal: Callable[..., EngineError],
-        forget: Callable[[PlanContext], None],
-    ) -> None:
+    def __init__(self, trt: api.Module, raw: api.Context, profile: int, plan: LoadedPlan) -> None:
         self._trt = trt
         self._raw: api.Context | None = raw
         self.profile = profile
-        self._refusal = refusal
-        self._forget = forget
+        self._plan = plan
         self._messages = Messages()
 
     @property
@@ -193,12 +215,15 @@ class PlanContext:
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> None:
         """Say which shape the next run takes.
 
+        TensorRT never sees a shape outside of the profile: not every version refuses it.
+
         Raises:
-            EngineError: The shape is outside of the profile.
+            EngineError: There is no such input, the shape is outside of the profile, or TensorRT refuses it.
         """
+        self._plan.check_shape(name, shape, self.profile)
         listen(self._messages)
         if not self.raw.set_input_shape(name, shape):
-            raise self._refusal(f"refused the shape {shape} of {name} in", self._messages)
+            raise self._refusal(f"refused the shape {shape} of {name} in")
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of an input or output for the input shapes that are set.
@@ -209,7 +234,7 @@ class PlanContext:
         listen(self._messages)
         found = tuple(map(int, self.raw.get_tensor_shape(name)))
         if any(size < 0 for size in found):
-            raise self._refusal(f"does not know the shape of {name} ({found}) before the inputs' in", self._messages)
+            raise self._refusal(f"does not know the shape of {name} ({found}) before the inputs' in")
         return found
 
     def set_address(self, name: str, address: int) -> None:
@@ -220,7 +245,7 @@ class PlanContext:
         """
         listen(self._messages)
         if not self.raw.set_tensor_address(name, address):
-            raise self._refusal(f"refused the address of {name} in", self._messages)
+            raise self._refusal(f"refused the address of {name} in")
 
     def enqueue(self, stream: int) -> None:
         """Put one run on a CUDA stream; it is not finished when this returns.
@@ -230,7 +255,7 @@ class PlanContext:
         """
         listen(self._messages)
         if not self.raw.execute_async_v3(stream):
-            raise self._refusal("could not run", self._messages)
+            raise self._refusal("could not run")
 
     def time_layers(self, run: Callable[[], None]) -> dict[str, float]:
         """Time each layer of the runs that `run` enqueues; slower than without, as TensorRT waits for each run.
@@ -242,18 +267,21 @@ class PlanContext:
             Layer's name to milliseconds, the mean of the runs, in the order of the layers.
         """
         times, profiler = layer_times(self._trt)
-        raw = self.raw
-        raw.profiler = profiler
+        self.raw.profiler = profiler
         try:
             run()
         finally:
-            raw.profiler = None
+            if self._raw is not None:
+                self._raw.profiler = None
         return {name: sum(each) / len(each) for name, each in times.items()}
 
     def close(self) -> None:
         """Destroy it; nothing happens the second time."""
         self._raw = None
-        self._forget(self)
+        self._plan.forget(self)
+
+    def _refusal(self, what: str) -> EngineError:
+        return self._plan.refusal(what, self._messages)
 
 
 def _selected(raw: api.Context, profile: int, stream: int) -> bool:

@@ -159,7 +159,7 @@ def _compare(options: CompareOptions, bases: Bases, report: Reporter) -> Compari
 def _require(options: CompareOptions) -> None:
     """The packages without which nothing can be said: with a reference file only the comparator."""
     if options.reference is not None:
-        require("polygraphy", "gpu", "comparing")
+        require("polygraphy", "compare", "comparing")
         return
     for module, extra in (("torch", "export"), ("polygraphy", "export"), ("onnx", "export"), ("onnxruntime", "cpu")):
         require(module, extra, "comparing with float32 PyTorch")

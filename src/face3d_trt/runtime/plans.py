@@ -49,7 +49,7 @@ def open_plan(path: Path) -> tuple[Manifest, bytes]:
     return manifest, data
 
 
-def check_runs(manifest: Manifest, flavour: Flavour, gpu: Gpu | None = None, *, where: str = "the plan") -> None:
+def check_runs(manifest: Manifest, flavour: Flavour, gpu: Gpu | None = None, *, where: str) -> None:
     """Hold a plan against the TensorRT and the GPU that are to run it.
 
     Args:
