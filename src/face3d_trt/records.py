@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from face3d_trt.errors import PlanError
 from face3d_trt.files import write_together
@@ -119,6 +119,14 @@ class ProfileRecord(Record):
     opt: tuple[int, ...]
     max: tuple[int, ...]
 
+    @model_validator(mode="after")
+    def _check(self) -> ProfileRecord:
+        if not len(self.min) == len(self.opt) == len(self.max) == 4:
+            raise ValueError("min, opt and max have four axes each")
+        if any(not 1 <= low <= usual <= high for low, usual, high in zip(self.min, self.opt, self.max, strict=True)):
+            raise ValueError("on each axis 1 <= min <= opt <= max")
+        return self
+
 
 class TensorRecord(Record):
     """One input or output of the plan; -1 is a dynamic dimension."""
@@ -187,4 +195,4 @@ class Manifest(Record):
 
 def manifest_path(plan: Path) -> Path:
     """`engines/a.plan` → `engines/a.plan.json`."""
-    return plan.with_name(plan.name + ".json")
+    return Path(f"{plan}.json")  # with_name would not take "." or "/"

@@ -292,6 +292,9 @@ def test_unknown_options_are_named(parts):
     engine = parts.open()
     with pytest.raises(InputError, match="texture"):
         engine(pictures(1), outputs=["texture"])
+    for outputs in (5, [["coeffs"]]):
+        with pytest.raises(InputError, match="no names"):
+            engine(pictures(1), outputs=outputs)
     with pytest.raises(InputError, match="to='gpu'"):
         engine(pictures(1), to="gpu")
     with pytest.raises(InputError, match="stream"):

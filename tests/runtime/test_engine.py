@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.runtime.network import pictures
 from face3d_trt.errors import EngineError, MissingError
 from face3d_trt.runtime import lane, shelf, slots
 from face3d_trt.runtime.copying import LARGE, copy
+from face3d_trt.runtime.flights import Batch
 
 
 @pytest.fixture
@@ -110,6 +112,21 @@ def test_room_that_is_missing_on_the_gpu_is_an_error_of_that_call_alone(parts):
         with pytest.raises(MissingError, match="too little memory"):
             engine.submit(pictures(32, 0, 96, 96)).result(timeout=30)
         check(engine(pictures(2)), pictures(2))
+
+
+def test_a_callback_that_hears_of_an_error_may_fetch_another_piece():
+    """As the engine does when such a callback uses it; both are about one batch."""
+    future: Future[dict[str, np.ndarray]] = Future()
+    batch = Batch((), (), None, {}, (), future=future, left=3)
+    future.add_done_callback(lambda _: batch.landed())
+    failing = threading.Thread(target=batch.failed, args=(EngineError("the first"),), daemon=True)
+    failing.start()
+    failing.join(10)
+    assert not failing.is_alive()
+    batch.failed(EngineError("the second"))
+    batch.landed()
+    with pytest.raises(EngineError, match="the first"):
+        future.result(timeout=0)
 
 
 def test_nothing_stays_current_in_a_thread(parts):

@@ -128,6 +128,25 @@ def test_resampling_may_overshoot_by_a_thousandth(value, fits):
         assert "row 0" in refused(TAKES_FLOAT, images).problem
 
 
+def test_a_tensor_without_memory_is_refused():
+    import torch
+
+    error = refused(TAKES_FLOAT, torch.empty((2, 3, 224, 224), device="meta"))
+    assert "neither the host nor a CUDA GPU" in error.problem
+
+
+@pytest.mark.parametrize("outputs", [5, [["coeffs"]], [None]])
+def test_outputs_that_are_no_names_are_refused(outputs):
+    with pytest.raises(InputError, match=r"outputs=.* are no names"):
+        TAKES_FLOAT.choose(outputs)
+
+
+@pytest.mark.parametrize("out", [[np.empty((2, 257), np.float32)], np.empty((2, 257), np.float32)])
+def test_out_without_names_is_refused(out):
+    with pytest.raises(InputError, match=r"out is (list|ndarray)"):
+        TAKES_FLOAT.arrays(("coeffs",), 2, out)
+
+
 def test_values_are_not_looked_at_without_check():
     spec = Spec((FLOAT,), OUTPUTS, (P_FLOAT,), check=False)
     assert spec.check(NCHW * np.nan).batch == 2

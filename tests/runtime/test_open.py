@@ -49,6 +49,12 @@ def test_unknown_options_are_named(float_plan):
         open_engine(float_plan, on="tpu")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda:0", -1, None, True])
+def test_a_device_that_no_machine_has_is_refused_without_a_gpu_too(float_plan, device):
+    with pytest.raises(UsageError, match="device="):
+        open_engine(float_plan, device=device)
+
+
 def test_check_reaches_the_twin(float_plan):
     import numpy as np
 

@@ -245,6 +245,21 @@ def test_close_finishes_what_was_taken_and_may_be_repeated(float_plan):
             call()
 
 
+def test_two_threads_that_close_it_finish_what_was_taken(float_plan):
+    """The second one comes while the first waits for the batches, and must not take the session from them."""
+    engine = OrtEngine(float_plan, depth=3, threads=1)
+    gate = Gate(engine)
+    futures = [engine.submit(floats(1)) for _ in range(3)]
+    first = threading.Thread(target=engine.close)
+    first.start()
+    while not engine.closed:
+        time.sleep(0.001)
+    engine.close()
+    gate.open.set()
+    first.join(30)
+    assert all(future.result(timeout=30)["coeffs"].shape == (1, 257) for future in futures)
+
+
 def test_whoever_waits_for_room_is_told_of_the_close(float_plan):
     engine = OrtEngine(float_plan, depth=1, threads=1)
     gate = Gate(engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 from pathlib import Path
@@ -140,6 +141,26 @@ def test_a_manifest_that_is_none_is_named(plan):
     manifest_path(plan).write_text('{"schema_version": 1}')
     with pytest.raises(PlanError, match="is not a Manifest"):
         open_plan(plan)
+
+
+@pytest.mark.parametrize("shapes", [(1, 1), ((0, 3, 224, 224),) * 2, ((4, 3, 224, 224), (2, 3, 224, 224))])
+def test_a_manifest_with_profiles_that_are_none_is_named(plan, shapes):
+    """Somebody edited it; a minimum of 0 would have the batch cut into pieces without end."""
+    path = manifest_path(plan)
+    low, high = ([each] if isinstance(each, int) else each for each in shapes)
+    facts = json.loads(path.read_text()) | {"profiles": [{"min": low, "opt": low, "max": high}]}
+    path.write_text(json.dumps(facts))
+    with pytest.raises(PlanError, match=r"profiles\.0.*ax[ei]s"):
+        open_plan(plan)
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "p" * 300, "p" * 250 + ".plan", "a/../b"])
+def test_a_path_that_is_no_files_name_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if len(name) == 255:  # a plan whose manifest's name is too long
+        Path(name).write_bytes(b"ftrt")
+    with pytest.raises(PlanError, match=r"is a folder|is missing|has no manifest"):
+        open_plan(Path(name))
 
 
 def tensorrt(version: str, gpu: Gpu):

@@ -115,7 +115,10 @@ class DeviceView:
 def memory_of(images: object) -> str:
     """Where an array lies: "host", "gpu", "elsewhere" (another make of device), or "" for what is no array."""
     if hasattr(images, "__dlpack_device__"):
-        kind = int(images.__dlpack_device__()[0])
+        try:
+            kind = int(images.__dlpack_device__()[0])
+        except (BufferError, RuntimeError, ValueError):  # torch's "meta" device, which has no memory
+            return "elsewhere"
         return "host" if kind in ON_HOST else "gpu" if kind in ON_GPU else "elsewhere"
     return "gpu" if hasattr(images, "__cuda_array_interface__") else ""
 

@@ -250,8 +250,12 @@ class Engine(FaceEngine):
         """Names of outputs, checked; remembered, as most callers ask for the same ones for ever."""
         if outputs is None or isinstance(outputs, str):
             return self._spec.choose(outputs)
-        key = tuple(outputs)
-        if (found := self._chosen.get(key)) is None:
+        try:
+            key = tuple(outputs)
+            found = self._chosen.get(key)
+        except TypeError:  # no names at all
+            return self._spec.choose(outputs)
+        if found is None:
             found = self._spec.choose(key)
             if len(self._chosen) < _CHOICES:
                 self._chosen[key] = found

@@ -41,6 +41,7 @@ class Batch:
         keep: What must not be freed before it is done.
         future: For a submit.
         left: Pieces that have not landed.
+        broken: Whether one of them failed.
     """
 
     pieces: tuple[Piece, ...]
@@ -57,6 +58,7 @@ class Batch:
     keep: object = None
     future: Future[dict[str, Array]] | None = None
     left: int = 0
+    broken: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def away(self, piece: Piece) -> Away | None:
@@ -72,15 +74,15 @@ class Batch:
         with self.lock:
             self.left -= 1
             last = self.left == 0
-        if last and self.future is not None and not self.future.done():
+        if last and self.future is not None:  # a piece that failed never lands, and then none is the last
             self.future.set_result(self.results)
 
     def failed(self, error: BaseException) -> None:
         """One piece of a submit failed; the first error counts."""
         with self.lock:
-            first = self.future is not None and not self.future.done()
-            if first and self.future is not None:
-                self.future.set_exception(error)
+            first, self.broken = not self.broken, True
+        if first and self.future is not None:  # without the lock: callbacks run here, and may fetch another piece
+            self.future.set_exception(error)
 
 
 class Flight:
@@ -277,7 +279,8 @@ def _slot(pool: SlotPool, flights: list[Flight], take: Callable[[], Slot]) -> Sl
 
 
 def _give_up(pool: SlotPool, flights: Sequence[Flight], slot: Slot | None) -> None:
-    for lane in {flight.slot.lane for flight in flights}:
+    slots = [*(flight.slot for flight in flights), *([slot] if slot else [])]
+    for lane in {each.lane for each in slots}:
         lane.settle()
-    for each in (*(flight.slot for flight in flights), *((slot,) if slot else ())):
+    for each in slots:
         pool.give(each)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -121,7 +121,10 @@ class Spec:
                 allowed="a list of names",
                 run=f"engine(images, outputs=[{outputs!r}])",
             )
-        names = tuple(dict.fromkeys(outputs))
+        asked = tuple(outputs) if isinstance(outputs, Iterable) else (outputs,)
+        if not all(isinstance(name, str) for name in asked):
+            raise InputError(f"outputs={outputs!r} are no names", allowed=f"a list of {', '.join(self._names)}")
+        names = tuple(dict.fromkeys(asked))
         if not names or not set(names) <= set(self._names):
             unknown = ", ".join(repr(name) for name in names if name not in self._names)
             raise InputError(
@@ -143,6 +146,12 @@ class Spec:
             InputError: An array in `out` is not of the result's shape and dtype, C-contiguous and writeable, or none
                 is computed under its name.
         """
+        if out is not None and not isinstance(out, Mapping):
+            raise InputError(
+                f"out is {type(out).__name__}",
+                allowed="arrays by name",
+                run=f"engine(images, out={{{names[0]!r}: array}})",
+            )
         if out:
             self._check_out(names, batch, out)
         given = out or {}

@@ -41,7 +41,7 @@ def open_engine(
         UsageError: An unknown option; or a bad plan (PlanError) or graph (GraphError).
         MissingError: What would run it is not installed, or on="gpu" where there is no GPU.
     """
-    _check(on, options)
+    _check(device, on, options)
     path = Path(path)
     check = options.get("check", True)
     if path.suffix == ".onnx":
@@ -55,7 +55,12 @@ def open_engine(
     return twin
 
 
-def _check(on: str, options: dict[str, Any]) -> None:
+def _check(device: object, on: str, options: dict[str, Any]) -> None:
+    """What would be wrong on a GPU is wrong without one too, or a service's tests would not find it."""
+    if not isinstance(device, int) or isinstance(device, bool) or device < 0:
+        raise UsageError(
+            f"open_engine(device={device!r})", allowed="the index of a GPU, from 0 on; on='cpu' takes no GPU"
+        )
     if on not in ("auto", "gpu", "cpu"):
         raise UsageError(f"open_engine(on={on!r})", allowed="auto, gpu, cpu")
     if unknown := [name for name in options if name not in _OPTIONS]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ class OrtEngine(FaceEngine):
         self.depth = depth
         self._spec = Spec(self.inputs, self.outputs, self.profiles, check=check)
         self._worker = Worker(depth)
+        self._closing = threading.Lock()
 
     def __call__(
         self,
@@ -134,7 +136,10 @@ class OrtEngine(FaceEngine):
 
     def close(self) -> None:
         """See FaceEngine."""
-        self._closed = True
+        with self._closing:  # of two threads that close it, one does
+            if self._closed:
+                return
+            self._closed = True
         self._worker.stop()
         if not self._forked:  # ONNX Runtime waits for threads there that only the parent has
             self._session = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +37,7 @@ def open_plan(path: Path) -> tuple[Manifest, bytes]:
     """
     data = _read(path)
     beside = manifest_path(path)
-    if not beside.exists():
+    if not os.path.exists(beside):
         raise _foreign(path, data) or PlanError(
             f"{path} has no manifest: {beside.name} is not beside it, "
             "and nothing else says which TensorRT and GPU it is for",
@@ -79,9 +80,9 @@ def check_runs(manifest: Manifest, flavour: Flavour, gpu: Gpu | None = None, *, 
 
 def _read(path: Path) -> bytes:
     beside = manifest_path(path)
-    if path.is_dir() or not path.exists():
-        what = "is a folder" if path.is_dir() else "is missing"
-        run = Manifest.read(beside).command if beside.is_file() else _build(path)
+    if os.path.isdir(path) or not os.path.exists(path):  # of os.path, as a Path's own raise at names that are too long
+        what = "is a folder" if os.path.isdir(path) else "is missing"
+        run = Manifest.read(beside).command if os.path.isfile(beside) else _build(path)
         raise PlanError(f"{path} {what}", allowed=_PAIR, run=run)
     try:
         data = path.read_bytes()
