@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from face3d_trt.errors import MissingError, ModelError
@@ -11,6 +10,7 @@ from face3d_trt.names import CROP
 from face3d_trt.optional import require
 from face3d_trt.parity.batches import Batch
 from face3d_trt.parity.meaning import MEASURES
+from face3d_trt.parity.strain import meaning_strain, row_strain, strain
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -65,9 +65,10 @@ class Judged:
         every = self._by_meaning()
         if not every:
             return "-"
-        strain, row = max(every, key=lambda each: each[0])
-        measure = MEASURES[row.measure]
-        value = row.median if _strain(row, row.median, row.allowed_median) == strain else row.worst
+        _, row = max(every, key=lambda each: each[0])
+        measure, figures = MEASURES[row.measure], ((row.median, row.allowed_median), (row.worst, row.allowed_worst))
+        used = [(strain(row.measure, value, allowed), value) for value, allowed in figures if allowed is not None]
+        value = max(used)[1] if used else row.worst
         return f"{measure.title} {value:.4g} {measure.unit}".rstrip()
 
     @property
@@ -76,14 +77,10 @@ class Judged:
         return f"{self.worst_group}; {self.worst_meaning}; {self.strain:.0%} of the limit"
 
     def _by_group(self) -> list[tuple[float, Row]]:
-        found = [(max(row.relative / row.allowed_relative, row.worst / row.allowed_worst), row) for row in self.rows]
-        return [(strain if math.isfinite(strain) else math.inf, row) for strain, row in found]
+        return [(row_strain(replace(row, gated=True)) or 0.0, row) for row in self.rows]
 
     def _by_meaning(self) -> list[tuple[float, MeaningRow]]:
-        return [
-            (max(_strain(row, row.median, row.allowed_median), _strain(row, row.worst, row.allowed_worst)), row)
-            for row in self.meaning
-        ]
+        return [(meaning_strain(replace(row, gated=True)) or 0.0, row) for row in self.meaning]
 
 
 class Judge:
@@ -261,16 +258,3 @@ def _judge(
         fingerprint=inputs_sha256(chosen),
         side=options.side,
     )
-
-
-def _strain(row: MeaningRow, value: float, allowed: float | None) -> float:
-    """Share of its limit that a figure uses; of PSNR and SSIM by the root mean square error that they stand for."""
-    if allowed is None:
-        return 0.0
-    if not math.isfinite(value):
-        return math.inf
-    if row.unit == "dB":
-        return float(10 ** ((allowed - value) / 20))
-    if row.better == "high":
-        return math.sqrt(max(0.0, 1 - value) / max(1e-12, 1 - allowed))
-    return value / allowed
