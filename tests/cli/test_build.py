@@ -86,11 +86,35 @@ def test_the_typed_graph_is_made_for_another_machine(
     assert _run(monkeypatch, "--onnx", source, "--fp16", "--typed-only", "--for", "8.6") == 0
     out, _ = capsys.readouterr()
     assert "TensorRT's flags decide" in out
-    assert "face3d-trt build --typed face.fp16.onnx" in out
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["face.fp16.onnx", "face.fp16.onnx.json", "face.onnx"]
+    assert "face3d-trt build --typed face.fp16.trt86.onnx" in out
+    made = ["face.fp16.trt86.onnx", "face.fp16.trt86.onnx.json", "face.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == made
+    assert _run(monkeypatch, "--onnx", source, "--fp16", "--typed-only", "--for", "10") == 0  # the kind of RTX
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["face.fp16.onnx", "face.fp16.onnx.json", *made]
     assert _run(monkeypatch, "--onnx", source, "--fp16", "--typed-only", "--timing-cache", "none") == 0
     assert _run(monkeypatch, "--typed", tmp_path / "face.fp16.onnx", "--timing-cache", "none") == 0
     assert "6 of 6 convolutions in fp16" in capsys.readouterr().out
+
+
+def test_the_graph_of_a_plan_is_not_replaced_by_one_for_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_tiny(tmp_path / "face.onnx")
+    common = ("--onnx", source, "--int8", "--calib", write_crops(tmp_path / "calib", 3))
+    assert _run(monkeypatch, *common, "--target", "8.9", "--no-gate") == 0
+    built = (tmp_path / "face.int8.onnx").read_bytes()
+    assert _run(monkeypatch, *common, "--typed-only") == 0  # the very same
+    capsys.readouterr()
+    other = ("--typed-only", "--for", "8.6")
+    assert _run(monkeypatch, *common, *other, "-o", tmp_path / "face.int8.plan") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "face.int8.plan was built from" in said
+    assert "-o" in said
+    assert _run(monkeypatch, *common, *other) == 0
+    assert _run(monkeypatch, *common, *other, "-o", tmp_path / "face.int8.plan") == 2  # nor by a copy of that one
+    assert (tmp_path / "face.int8.onnx").read_bytes() == built
+    (tmp_path / "face.int8.plan").unlink()
+    assert _run(monkeypatch, *common, *other, "-o", tmp_path / "face.int8.plan") == 0  # nobody needs it now
 
 
 def test_a_missing_graph_is_answered_with_the_export_command(

@@ -145,6 +145,18 @@ def test_the_page_says_what_the_plan_is(run: Any, plan: Path) -> None:
     assert all(len(line.rstrip()) <= 80 for line in out.splitlines() if not any(mark in line for mark in unwrapped))
 
 
+def test_a_typed_graph_that_was_replaced_is_said_and_the_plan_stays_sound(run: Any, tmp_path: Path) -> None:
+    graph = tmp_path / "face.int8.onnx"
+    graph.write_bytes(b"as built")
+    plan = write(tmp_path, manifest(typed_sha256=hashlib.sha256(b"as built").hexdigest()))
+    for content, state in ((b"as built", "as built"), (b"for another TensorRT", "replaced"), (None, "missing")):
+        graph.unlink() if content is None else graph.write_bytes(content)
+        code, out, _ = run(plan)
+        assert code == 0
+        assert (f"warning: {graph} is another graph than this plan was built from" in out) == (state == "replaced")
+        assert json.loads(run(plan, "--json")[1])["typed"] == state
+
+
 def test_the_longest_layers_come_first_and_every_layer_on_demand(run: Any, plan: Path) -> None:
     _, out, _ = run(plan)
     assert re.search(r"^12 of 20 layers, the longest; .*Times at 256x224x224x3, 10\.000 ms in all$", out, re.MULTILINE)

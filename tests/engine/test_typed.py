@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnx
 import pytest
@@ -16,8 +17,9 @@ from tests.tiny import CONVOLUTIONS, Recorder, write_crops, write_tiny
 from face3d_trt.engine import flavour as flavours
 from face3d_trt.engine.build import BuildOptions, build_engine
 from face3d_trt.engine.profile import Profile
-from face3d_trt.engine.typed import write_typed
+from face3d_trt.engine.typed import named_for, write_typed
 from face3d_trt.errors import GraphError, MissingError, UsageError
+from face3d_trt.graph.precision import float32_path
 from face3d_trt.records import Manifest, TypedRecord, manifest_path
 
 TWO = (
@@ -166,3 +168,36 @@ def test_a_record_of_before_is_completed_where_the_graph_was_made(tmp_path: Path
     report = Recorder()
     assert write_typed(options, "rtx", report) == now
     assert [text.split()[0] for text in report.stages] == ["reused"]
+
+
+@pytest.mark.parametrize(
+    ("output", "typed"),
+    [
+        (None, "face.int8.onnx"),
+        ("a.plan", "a.int8.onnx"),
+        ("a.int8.plan", "a.int8.onnx"),
+        ("a.int8.trt86.plan", "a.int8.trt86.onnx"),
+        ("a.int8.mine.plan", "a.int8.mine.int8.onnx"),
+    ],
+)
+def test_names_follow_from_each_other(output: str | None, typed: str) -> None:
+    options = BuildOptions(onnx=Path("face.onnx"), precision="int8", output=Path(output) if output else None)
+    assert options.typed == Path(typed)
+    assert BuildOptions(from_typed=options.typed).plan == Path(typed).with_suffix(".plan")
+
+
+def test_a_graph_for_another_tensorrt_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever that one is not what builds here; a machine without any builds nothing, and its names do not differ."""
+    options = BuildOptions(onnx=Path("face.onnx"), precision="int8")
+
+    def names() -> list[str]:
+        return [named_for(options, generation).typed.name for generation in ("8.6", "10", "rtx")]
+
+    assert names() == ["face.int8.trt86.onnx", "face.int8.onnx", "face.int8.onnx"]
+    assert float32_path(Path("engines/face.int8.trt86.onnx")) == Path("engines/face.onnx")
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
+    assert names() == ["face.int8.trt86.onnx", "face.int8.onnx", "face.int8.onnx"]
+    old = SimpleNamespace(takes=flavours.FLAGS)
+    monkeypatch.setattr("face3d_trt.engine.typed.find_flavour", lambda: old)
+    assert names() == ["face.int8.onnx", "face.int8.trt10.onnx", "face.int8.trt10.onnx"]
+    assert named_for(options, None) is options

@@ -10,7 +10,7 @@ from face3d_trt.bisect.run import Graphs, bisect
 from face3d_trt.errors import UsageError
 from face3d_trt.files import check_output, output_lock
 from face3d_trt.graph.info import load_graph, read_info
-from face3d_trt.graph.precision import record_path
+from face3d_trt.graph.precision import float32_path, record_path
 from face3d_trt.parity.candidates import files_of
 from face3d_trt.parity.judging import JudgeOptions, any_judge
 from face3d_trt.records import BisectRecord, Manifest, TypedRecord, manifest_path
@@ -100,8 +100,7 @@ def find_graphs(options: BisectOptions) -> Graphs:
         assert files.onnx is not None
         return graphs_of(files.onnx, files.typed, manifest.precision)
     assert options.typed is not None
-    usual = options.typed.with_name(f"{Path(options.typed.stem).stem}.onnx")
-    return graphs_of(options.onnx or usual, options.typed)
+    return graphs_of(options.onnx or float32_path(options.typed), options.typed)
 
 
 def graphs_of(onnx: Path, typed: Path, precision: Precision | None = None) -> Graphs:

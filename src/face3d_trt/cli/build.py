@@ -99,7 +99,7 @@ def command(
     from face3d_trt.engine.build import BuildOptions, build_engine
     from face3d_trt.engine.profile import Profile
     from face3d_trt.engine.sizes import parse_size
-    from face3d_trt.engine.typed import write_typed
+    from face3d_trt.engine.typed import named_for, write_typed
     from face3d_trt.parity.build_gate import BuildGate
 
     begun = time.monotonic()
@@ -138,6 +138,8 @@ def command(
         keep=keep,
     )
     gate = BuildGate(images, model, limits, report, calibration=not until_passes)
+    if typed_only:
+        options = named_for(options, generation)
     if until_passes:
         options = _until_passes(options, Until(most or MOST, images, model, limits), generation, typed_only, report)
     if typed_only:
@@ -155,10 +157,12 @@ def _until_passes(
     from face3d_trt.bisect.until import until_passes
     from face3d_trt.cli.console import results
     from face3d_trt.engine.flavour import find_flavour
-    from face3d_trt.engine.typed import takes_of
+    from face3d_trt.engine.typed import check_unneeded, takes_of
     from face3d_trt.errors import BuildError
 
     takes = takes_of(generation, report)
+    if typed_only:
+        check_unneeded(options.typed)
     outcome = until_passes(options, takes, until, None if typed_only else find_flavour(report), report)
     show_tries(outcome, results(TRIES_WIDTH))
     if outcome.options is None:

@@ -55,6 +55,7 @@ class Takes:
 FLAGS = Takes(strongly_typed=False, opset=17)  # the newest that 8.6's parser takes
 TYPES = Takes(strongly_typed=True, opset=19)  # the first whose Q/DQ takes fp16
 GENERATIONS = {"8.6": FLAGS, "10": TYPES, "11": TYPES, "rtx": TYPES}  # as `build --for` names them
+MARKS = {FLAGS: "trt86", TYPES: "trt10"}  # in the names of graphs that are not for the TensorRT that builds here
 
 
 @dataclass(frozen=True)

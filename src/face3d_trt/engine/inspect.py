@@ -6,12 +6,13 @@ import importlib.util
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from face3d_trt.engine.flavour import Flavour, find_flavour
 from face3d_trt.engine.gpu import visible_gpus
 from face3d_trt.engine.shares import Shares, shares
 from face3d_trt.errors import MissingError, PlanError
+from face3d_trt.files import sha256_file
 from face3d_trt.optional import install_command
 from face3d_trt.records import Gpu, Manifest, manifest_path
 from face3d_trt.runtime.plans import open_plan
@@ -41,12 +42,15 @@ class Inspection:
         manifest: What build wrote about it; None: there is none that can be read.
         trouble: Why the file is not to be trusted; None where it is sound.
         here: Whether it runs here; None where nothing is known about the plan.
+        typed: The typed graph that it was built from: "as built", "replaced" by another, or "missing", as it may be;
+            None where nothing is known about the plan.
     """
 
     plan: Path
     manifest: Manifest | None
     trouble: PlanError | None
     here: Here | None
+    typed: Literal["as built", "replaced", "missing"] | None = None
 
     @property
     def shares(self) -> Shares | None:
@@ -62,6 +66,7 @@ class Inspection:
             "sound": trouble is None,
             "trouble": trouble and {"problem": trouble.problem, "allowed": trouble.allowed, "run": trouble.run},
             "here": here and {"runs": here.runs, "why": here.why, "run": here.run},
+            "typed": self.typed,
             "shares": found and {"layers": found.layers, "time": found.time, "convolutions": found.convolutions},
             "manifest": self.manifest and self.manifest.model_dump(mode="json"),
         }
@@ -75,7 +80,9 @@ def inspect_plan(plan: Path) -> Inspection:
         manifest, _ = open_plan(plan)
     except PlanError as error:
         trouble, manifest = error, _manifest_alone(plan)
-    return Inspection(plan, manifest, trouble, runs_here(manifest, plan) if manifest else None)
+    if manifest is None:
+        return Inspection(plan, None, trouble, None)
+    return Inspection(plan, manifest, trouble, runs_here(manifest, plan), _typed(manifest, plan))
 
 
 def runs_here(manifest: Manifest, plan: Path) -> Here:
@@ -129,6 +136,16 @@ def _rtx_here(manifest: Manifest, gpu: Gpu) -> Here:
         else f"it is a plan of TensorRT-RTX for compute capability {', '.join(manifest.targets)}, and this is {there}"
     )
     return Here(False, why, f"{install_command('gpu')}    # then the build above once more, without --target")
+
+
+def _typed(manifest: Manifest, plan: Path) -> Literal["as built", "replaced", "missing"]:
+    path = plan.parent / manifest.typed
+    if not path.is_file():
+        return "missing"
+    try:
+        return "as built" if sha256_file(path) == manifest.typed_sha256 else "replaced"
+    except OSError:  # it may not be read
+        return "missing"
 
 
 def _manifest_alone(plan: Path) -> Manifest | None:

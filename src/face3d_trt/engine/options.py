@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from face3d_trt.engine.flavour import MARKS
 from face3d_trt.engine.timing import read_timings
 from face3d_trt.engine.values import Recipe
 from face3d_trt.errors import UsageError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from face3d_trt.engine.profile import Profile
     from face3d_trt.report import Reporter
 
+_MARKS = tuple(f".{mark}" for mark in MARKS.values())
 LEVELS = range(6)  # TensorRT's builder_optimization_level
 
 
@@ -75,8 +77,10 @@ class BuildOptions:
         """Where the typed graph lies or goes: beside the plan, with the precision in its name."""
         if self.from_typed is not None:
             return self.from_typed
-        stem = self.plan.stem.removesuffix(f".{self.precision}")
-        return self.plan.with_name(f"{stem}.{self.precision}.onnx")
+        stem, dot, mark = self.plan.stem.rpartition(f".{self.precision}")
+        if not dot or (mark and mark not in _MARKS):
+            stem, mark = self.plan.stem, ""
+        return self.plan.with_name(f"{stem}.{self.precision}{mark}.onnx")
 
     @property
     def command(self) -> str:

@@ -32,6 +32,13 @@ def print_inspection(inspection: Inspection, console: Console, *, every_layer: b
         console.print(_facts(inspection, manifest))
         say(f"built by: {manifest.command}\n")
         _print_layers(manifest, console, every_layer)
+    if manifest is not None and inspection.typed == "replaced":
+        typed = inspection.plan.parent / manifest.typed
+        say(
+            f"warning: {typed} is another graph than this plan was built from: compare fails, nothing stands in",
+            "yellow",
+        )
+        say(f"  run: {manifest.command}    # or copy the graph from where the plan was built\n")
     if here is not None and inspection.trouble is None:
         say(f"runs here: {'yes' if here.runs else 'no'}, {here.why}", "green" if here.runs else "yellow")
         if here.run:

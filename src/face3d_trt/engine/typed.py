@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from face3d_trt.engine.flavour import FLAGS, GENERATIONS, Takes, find_flavour
+from face3d_trt.engine.flavour import FLAGS, GENERATIONS, MARKS, TYPES, Takes, find_flavour
 from face3d_trt.engine.options import BuildOptions, check_typed
 from face3d_trt.errors import GraphError, MissingError, PlanError, UsageError
-from face3d_trt.files import output_lock
+from face3d_trt.files import output_lock, sha256_file
 from face3d_trt.graph.info import load_graph, read_info
-from face3d_trt.graph.precision import record_path, typed_graph
-from face3d_trt.records import ModelInfo, TypedRecord
+from face3d_trt.graph.precision import float32_path, record_path, typed_graph
+from face3d_trt.records import Manifest, ModelInfo, TypedRecord
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -53,13 +54,69 @@ def write_typed(options: BuildOptions, generation: str | None = None, report: Re
         report: Hears stages and warnings.
 
     Raises:
-        UsageError: An unknown generation; a graph, or pictures, that do not serve.
+        UsageError: An unknown generation; a graph, or pictures, that do not serve; the graph that it would replace is
+            what a plan beside it was built from.
         MissingError: No generation is named and no TensorRT is here; or no ModelOpt; or nothing can be written.
     """
     takes = takes_of(generation, report)
     check_typed(options, takes, report)
     with output_lock(options.typed):
-        return typed_graph(options.onnx, options.typed, options.precision_options(takes), report)
+        return typed_graph(
+            options.onnx,
+            options.typed,
+            options.precision_options(takes),
+            report,
+            lambda: check_unneeded(options.typed),
+        )
+
+
+def named_for(options: BuildOptions, generation: str | None) -> BuildOptions:
+    """With a name of its own for a graph that is not of the kind that this machine builds, unless it was given one.
+
+    `face.int8.onnx` belongs to the plan `face.int8.plan` that is built here, so the graph for TensorRT 8.6 is then
+    `face.int8.trt86.onnx`. Where no TensorRT is, TensorRT 8.6 counts as another one.
+
+    Raises:
+        UsageError: There is no such generation.
+    """
+    if generation is None or options.output is not None:
+        return options
+    takes = takes_of(generation, SILENT)
+    try:
+        here = find_flavour().takes
+    except MissingError:
+        here = TYPES
+    plan = options.plan if takes == here else options.plan.with_suffix(f".{MARKS[takes]}.plan")
+    return replace(options, output=plan)
+
+
+def check_unneeded(typed: Path) -> None:
+    """Refuse to replace a typed graph that a plan in its folder was built from.
+
+    `compare`, `bisect` and ONNX Runtime in the plan's place would have nothing to stand on.
+
+    Raises:
+        UsageError: A manifest beside it names this file, with these bytes.
+    """
+    if not typed.is_file():
+        return
+    digest = sha256_file(typed)
+    for path in sorted(typed.parent.glob("*.plan.json")):
+        try:
+            manifest = Manifest.read(path)
+        except PlanError:
+            continue
+        plan = path.with_suffix("")
+        if (
+            manifest.typed_sha256 == digest
+            and plan.is_file()
+            and (path.parent / manifest.typed).resolve() == typed.resolve()
+        ):
+            raise UsageError(
+                f"{typed} is what {plan} was built from: another graph under that name would leave the plan without it",
+                allowed="another name, or the plan moved away together with its files",
+                run=f"the same command with -o {shlex.quote(str(typed.with_name('OTHER.plan')))}",
+            )
 
 
 def model_of(options: BuildOptions) -> tuple[ModelInfo, str]:
@@ -85,7 +142,7 @@ def source_of(
         GraphError: What was read before was changed meanwhile.
     """
     if options.from_typed is not None:
-        yield Source(_record(options.from_typed), info, _usual_onnx(options.from_typed))
+        yield Source(_record(options.from_typed), info, float32_path(options.from_typed))
         return
     with output_lock(options.typed):
         record = typed_graph(options.onnx, options.typed, options.precision_options(flavour.takes), report)
@@ -182,11 +239,6 @@ def _info(record: TypedRecord, typed: Path) -> ModelInfo:
             run=_ELSEWHERE.format("10"),
         )
     return record.model
-
-
-def _usual_onnx(typed: Path) -> Path:
-    """The float32 graph's usual name: `a.onnx` of `a.int8.onnx`."""
-    return typed.with_name(f"{typed.stem.rpartition('.')[0] or typed.stem}.onnx")
 
 
 def _made_by(record: TypedRecord) -> str:

@@ -24,6 +24,8 @@ from face3d_trt.records import Calibration, KeptNode, Precision, TypedRecord
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from onnx import ModelProto
 
@@ -69,7 +71,13 @@ class _Faces:
     calibration: Calibration | None
 
 
-def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Reporter = SILENT) -> TypedRecord:
+def typed_graph(
+    onnx: Path,
+    output: Path,
+    options: PrecisionOptions,
+    report: Reporter = SILENT,
+    replacing: Callable[[], None] | None = None,
+) -> TypedRecord:
     """Write the typed graph of `onnx` under `output` and its record beside it, unless they stand there already.
 
     Args:
@@ -77,6 +85,7 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
         output: The typed graph; its record is `<output>.json`.
         options: Which graph.
         report: Hears what is done and what is reused.
+        replacing: Called before any work where another graph is to get the name `output`; it may raise.
 
     Raises:
         GraphError: `onnx` is missing, is not one of ours, or is a typed graph already.
@@ -109,7 +118,7 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
         "strongly_typed": options.strongly_typed,
         "opset": opset,
     }
-    if reused := _reusable(output, key, source, facts, report):
+    if reused := _reusable(output, key, source, facts, report, replacing):
         return reused
 
     parts = split(at_opset(model, opset))
@@ -245,7 +254,23 @@ def _key(
     )
 
 
-def _reusable(output: Path, key: str, source: str, facts: dict[str, Any], report: Reporter) -> TypedRecord | None:
+def float32_path(typed: Path) -> Path:
+    """The float32 graph's usual name: `a.onnx` of `a.int8.onnx` and of `a.int8.trt86.onnx`."""
+    stem, dot, _ = typed.stem.rpartition(".")
+    for precision in ("fp32", "fp16", "int8"):
+        if dot and stem.endswith(f".{precision}"):
+            stem = stem.removesuffix(f".{precision}")
+    return typed.with_name(f"{stem or typed.stem}.onnx")
+
+
+def _reusable(
+    output: Path,
+    key: str,
+    source: str,
+    facts: dict[str, Any],
+    report: Reporter,
+    replacing: Callable[[], None] | None,
+) -> TypedRecord | None:
     """The record of a typed graph that was made from the same content and has not been touched since.
 
     It stands under `output`, or is copied there from another name in the same folder. Pictures are the same when their
@@ -258,6 +283,8 @@ def _reusable(output: Path, key: str, source: str, facts: dict[str, Any], report
         if record != found[0]:
             record.write(record_path(output))
         return record
+    if replacing is not None:
+        replacing()
     if twin := _twin(output, key):
         report.stage(f"reused   {twin[2]} (same graph, pictures and tools), copied to {output}")
         record = twin[0].model_copy(update=facts)
