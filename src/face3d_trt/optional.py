@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import re
 import shlex
+import signal
+import threading
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
 from face3d_trt.errors import MissingError
 
@@ -25,12 +28,58 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
         MissingError: It is not installed, or cannot be imported; the message has the pip command.
     """
     try:
-        return importlib.import_module(module)
+        return import_package(module)
     except ImportError as error:
         raise MissingError(
             f"{purpose} needs the package {module.partition('.')[0]}, which cannot be imported: {error}",
             run=install_command(extra),
         ) from error
+
+
+def import_package(name: str) -> ModuleType:
+    """Import `name`; Ctrl-C meanwhile is KeyboardInterrupt, whatever the package makes of it.
+
+    A C extension whose initialisation is interrupted may say "initialization failed", an ImportError, or nothing.
+
+    Raises:
+        ImportError, OSError: As the import raises them; OSError where a library that the package loads is not there.
+    """
+    with _noticed() as interrupted:
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:
+            if interrupted or _was_interrupted(error):
+                raise KeyboardInterrupt from error
+            raise
+    if interrupted:
+        raise KeyboardInterrupt
+    return module
+
+
+@contextlib.contextmanager
+def _noticed() -> Iterator[list[int]]:
+    """The SIGINTs that come inside, which are handled as ever."""
+    seen: list[int] = []
+    former = signal.getsignal(signal.SIGINT)
+    if not callable(former) or threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        former(number, frame)
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def install_command(*extras: str) -> str:

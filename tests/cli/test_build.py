@@ -171,3 +171,27 @@ def test_ctrl_c_leaves_no_half_written_file(tmp_path: Path, root: Path, marker: 
     left = {path.name for path in source.parent.iterdir()}
     assert left <= {"face.onnx", "face.fp32.onnx", "face.fp32.onnx.json"}
     assert {path.name for path in scratch.iterdir()} <= {".ses"}  # importing onnxruntime makes that one
+
+
+@pytest.mark.parametrize("ending", ["raise ImportError('initialization failed')", "pass", "raise SystemError('lost')"])
+def test_ctrl_c_while_a_package_is_imported_is_no_missing_package(tmp_path: Path, root: Path, ending: str) -> None:
+    """A C extension turns the KeyboardInterrupt in its initialisation into an error of its own, or drops it."""
+    (tmp_path / "tensorrt_rtx.py").write_text(
+        "import os, signal\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    [None for _ in range(1000)]\n"
+        "except KeyboardInterrupt: pass\n"
+        f"{ending}\n"
+    )
+    write_tiny(tmp_path / "face.onnx")
+    done = subprocess.run(
+        [sys.executable, "-m", "face3d_trt", "build", "--fp32", "--onnx", "face.onnx"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{root / 'src'}", "CUDA_VISIBLE_DEVICES": ""},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 130, done.stderr
+    assert "interrupted" in done.stderr
+    assert sorted(path.name for path in tmp_path.glob("face*")) == ["face.onnx"]

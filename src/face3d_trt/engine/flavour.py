@@ -15,7 +15,6 @@ the module, whose API api.py declares. Nothing asks for a version: it asks a Fla
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from face3d_trt.engine.network import network_operations
 from face3d_trt.engine.parsing import parse
 from face3d_trt.errors import MissingError, UsageError
 from face3d_trt.graph.counts import Tally, tally
-from face3d_trt.optional import install_command
+from face3d_trt.optional import import_package, install_command
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -278,7 +277,7 @@ def _instead(rtx: Flavour, gpu: Gpu, reason: str) -> str:
 
 def _import(name: str, reasons: list[str]) -> Any:
     try:
-        return importlib.import_module(name)
+        return import_package(name)
     except (ImportError, OSError) as error:  # OSError: the package is there, a library it loads is not
         reasons.append(f"{name}: {error}")
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from face3d_trt.graph.keep import check_names, keep_higher, read_keep
 from face3d_trt.graph.macs import int8_share
 from face3d_trt.graph.opset import at_opset, opset_of
 from face3d_trt.graph.parts import Parts, join, network_of, split
+from face3d_trt.optional import import_package
 from face3d_trt.records import Calibration, KeptNode, Precision, TypedRecord
 from face3d_trt.report import SILENT, Reporter
 
@@ -375,6 +375,6 @@ def _summary(typed: Typed, options: PrecisionOptions, share: float) -> str:
 
 def _version(module: str) -> str:
     try:
-        return str(importlib.import_module(module).__version__)
+        return str(import_package(module).__version__)
     except (ImportError, OSError):  # OSError: a library that it loads is not there
         return "missing"
