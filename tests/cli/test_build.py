@@ -58,7 +58,15 @@ def test_a_build_ends_with_a_short_account(
         (["--fp32", "--optimization-level", "6"], 2, "0 (soonest) to 5"),
         (["--typed", "face.int8.onnx", "--int8"], 2, "--typed and --int8 exclude each other"),
         (["--typed", "face.int8.onnx", "--typed-only"], 2, "--typed and --typed-only exclude each other"),
-        (["--typed", "face.int8.onnx"], 2, "face.int8.onnx is missing"),
+        (["--typed", "face.int8.onnx"], 2, "--typed and --onnx"),
+        (["--fp32", "--calib", "faces"], 2, "face3d-trt build --fp32 --images faces"),
+        (["--fp16", "--calib-method", "max"], 2, "--calib-method max is for --int8"),
+        (["--fp32", "--typed-only", "--for", "11", "--profile", "x"], 2, "--profile means nothing with --typed-only"),
+        (["--fp32", "--typed-only", "--for", "11", "--no-gate"], 2, "--no-gate means nothing with --typed-only"),
+        (["--fp32", "--typed-only", "--for", "11", "--images", "x"], 2, "--images x means nothing with --typed-only"),
+        (["--fp32", "--no-gate", "--limits", "x"], 2, "--limits x means nothing with --no-gate"),
+        (["--int8", "--calib", "x", "--until-passes", "--calib-method", "max"], 2, "--calib-method max and --until"),
+        (["--int8", "--calib", "x", "--most", "3"], 2, "--most 3 goes with --until-passes"),
         (["--fp16", "--for", "8.6"], 2, "--typed-only --for 8.6"),
         (["--fp16", "--typed-only", "--for", "9"], 2, "8.6, 10, 11, rtx"),
         (["--fp32", "-o", "/sys/face3d/a.plan"], 3, "cannot write /sys/face3d/a.plan"),
@@ -91,7 +99,7 @@ def test_the_typed_graph_is_made_for_another_machine(
     assert sorted(path.name for path in tmp_path.iterdir()) == made
     assert _run(monkeypatch, "--onnx", source, "--fp16", "--typed-only", "--for", "10") == 0  # the kind of RTX
     assert sorted(path.name for path in tmp_path.iterdir()) == ["face.fp16.onnx", "face.fp16.onnx.json", *made]
-    assert _run(monkeypatch, "--onnx", source, "--fp16", "--typed-only", "--timing-cache", "none") == 0
+    assert _run(monkeypatch, "--onnx", source, "--fp16", "--typed-only") == 0
     assert _run(monkeypatch, "--typed", tmp_path / "face.fp16.onnx", "--timing-cache", "none") == 0
     assert "6 of 6 convolutions in fp16" in capsys.readouterr().out
 

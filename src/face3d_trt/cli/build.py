@@ -21,9 +21,10 @@ _TIMINGS = "Keeps measurements between builds; default: a file in the user's cac
 
 
 def command(
-    onnx: Annotated[Path, typer.Option("--onnx", metavar="FILE", help="The float32 graph of `export`.")] = Path(
-        DEFAULT_ONNX
-    ),
+    onnx: Annotated[
+        Path | None,
+        typer.Option("--onnx", metavar="FILE", help=f"The float32 graph of `export`; default {DEFAULT_ONNX}."),
+    ] = None,
     fp32: Annotated[bool, typer.Option("--fp32", help="Build in float32.")] = False,
     fp16: Annotated[bool, typer.Option("--fp16", help="Build in fp16; this is the default.")] = False,
     int8: Annotated[bool, typer.Option("--int8", help="Build in int8; needs --calib.")] = False,
@@ -92,9 +93,11 @@ def command(
 
     What is there already for the same content is reused.
     """
+    given = dict(locals())
     import time
 
     from face3d_trt.bisect.until import MOST, Until
+    from face3d_trt.cli.build_words import check_words, method_of, one_of
     from face3d_trt.cli.console import RichReporter
     from face3d_trt.engine.build import BuildOptions, build_engine
     from face3d_trt.engine.profile import Profile
@@ -104,28 +107,14 @@ def command(
 
     begun = time.monotonic()
     report = RichReporter()
-    if typed is not None:
-        _refuse_with_typed(
-            fp32=fp32,
-            fp16=fp16,
-            int8=int8,
-            calib=calib is not None,
-            typed_only=typed_only,
-            keep=keep is not None,
-            until_passes=until_passes,
-        )
-    if most is not None and not until_passes:
-        _refuse_most(most)
-    if generation is not None and not typed_only:
-        _refuse_for(generation)
-    precision = _one_of(fp32=fp32, fp16=fp16, int8=int8)
-    if calib_method is not None and precision != "int8":
-        report.warn(f"--calib-method is for --int8; {precision} leaves it aside")
+    precision = one_of(fp32=fp32, fp16=fp16, int8=int8)
+    words = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    check_words(precision, {**words, "--for": generation})
     options = BuildOptions(
-        onnx=onnx,
+        onnx=onnx or Path(DEFAULT_ONNX),
         precision=precision,
         calibration=calib,
-        method=_method(calib_method or "output"),
+        method=method_of(calib_method or "output"),
         profiles=tuple(Profile.parse(text) for text in profile or ()),
         workspace=parse_size(workspace) if workspace is not None else None,
         timing_cache=None if timing_cache is None else _timings(timing_cache),
@@ -174,65 +163,8 @@ def _until_passes(
     return outcome.options
 
 
-def _refuse_most(most: int) -> None:
-    from face3d_trt.errors import UsageError
-
-    raise UsageError(
-        f"--most {most} goes with --until-passes",
-        allowed="--int8 --calib DIR --until-passes --most NODES",
-        run=f"face3d-trt build --int8 --calib calibration/ --until-passes --most {most}",
-    )
-
-
 def _timings(text: str) -> Any:
     return "none" if text == "none" else Path(text)
-
-
-def _refuse_with_typed(**flags: bool) -> None:
-    from face3d_trt.errors import UsageError
-
-    for name, given in flags.items():
-        if given:
-            raise UsageError(
-                f"--typed and --{name.replace('_', '-')} exclude each other: the typed graph is made already",
-                allowed="--typed FILE with --profile, -o and what TensorRT is told",
-                run="face3d-trt build --typed engines/face3d_resnet50.int8.onnx",
-            )
-
-
-def _refuse_for(generation: str) -> None:
-    from face3d_trt.errors import UsageError
-
-    raise UsageError(
-        f"--for {generation} goes with --typed-only: a plan is built by the TensorRT of this machine",
-        allowed="--typed-only --for TENSORRT",
-        run=f"face3d-trt build --typed-only --for {generation}",
-    )
-
-
-def _one_of(**flags: bool) -> Any:
-    from face3d_trt.errors import UsageError
-
-    chosen = [name for name, given in flags.items() if given]
-    if len(chosen) > 1:
-        raise UsageError(
-            f"{' and '.join(f'--{name}' for name in chosen)} exclude each other",
-            allowed="one of --fp32, --fp16, --int8 for one plan",
-            run=f"face3d-trt build --{chosen[0]}, then once more with --{chosen[1]}",
-        )
-    return chosen[0] if chosen else "fp16"
-
-
-def _method(text: str) -> Any:
-    from face3d_trt.errors import UsageError
-
-    if text not in ("output", "entropy", "max"):
-        raise UsageError(
-            f"--calib-method {text!r} is unknown",
-            allowed="output, entropy, max",
-            run="face3d-trt build --int8 --calib calibration/ --calib-method output",
-        )
-    return text
 
 
 def _print_typed(record: TypedRecord, options: BuildOptions, seconds: float) -> None:
