@@ -71,7 +71,8 @@ def main() -> None:
             rows.append(("`standin model/`", run(*command, "standin", str(model), folder=folder), ""))
         rows.append(("`export`", run(*command, "export", "--model", str(model), folder=folder), "check included"))
         for precision in ("fp32", "fp16", "int8"):
-            cost = run(*command, "build", f"--{precision}", "--calib", str(CALIBRATION), folder=folder)
+            pictures = () if precision == "fp32" else ("--calib", str(CALIBRATION))
+            cost = run(*command, "build", f"--{precision}", *pictures, folder=folder)
             rows.append((f"`build --{precision}`", cost, stages(folder / "engines", precision)))
         photo = str(next(CALIBRATION.glob("*.jpg")))
         rows.append(("`compare`, three plans", run(*command, "compare", "--images", photo, folder=folder), ""))

@@ -63,6 +63,7 @@ def test_a_build_ends_with_a_short_account(
         (["--fp16", "--calib-method", "max"], 2, "--calib-method max is for --int8"),
         (["--fp32", "--typed-only", "--for", "11", "--profile", "x"], 2, "--profile means nothing with --typed-only"),
         (["--fp32", "--typed-only", "--for", "11", "--no-gate"], 2, "--no-gate means nothing with --typed-only"),
+        (["--fp32", "--typed-only", "--for", "11", "--optimization-level", "0"], 2, "--optimization-level 0 means"),
         (["--fp32", "--typed-only", "--for", "11", "--images", "x"], 2, "--images x means nothing with --typed-only"),
         (["--fp32", "--no-gate", "--limits", "x"], 2, "--limits x means nothing with --no-gate"),
         (["--int8", "--calib", "x", "--until-passes", "--calib-method", "max"], 2, "--calib-method max and --until"),

@@ -93,7 +93,7 @@ def command(
 
     What is there already for the same content is reused.
     """
-    given = dict(locals())
+    given = dict(locals())  # every option by its name, before anything else has one
     import time
 
     from face3d_trt.bisect.until import MOST, Until

@@ -44,7 +44,7 @@ def check_words(precision: str, options: dict[str, object]) -> None:
     Raises:
         UsageError: One of them means nothing beside another.
     """
-    given = {name: value for name, value in options.items() if value not in (None, False, [])}
+    given = {name: value for name, value in options.items() if value is not None and value is not False and value != []}
     if "--typed" in given:
         _refuse(given, _GRAPH, "--typed and {} exclude each other: the typed graph is made already", _TYPED)
     if "--until-passes" in given:

@@ -21,6 +21,7 @@ from face3d_trt.engine.typed import Source, completed, model_of, source_of, type
 from face3d_trt.engine.worker import run_cancellable
 from face3d_trt.errors import BuildError, PlanError
 from face3d_trt.files import fingerprint, output_lock, sha256_file, write_together
+from face3d_trt.graph.precision import float32_path
 from face3d_trt.records import GateRecord, Manifest, Precision, ProfileRecord, TypedRecord, manifest_path
 from face3d_trt.report import SILENT, Reporter
 
@@ -154,11 +155,12 @@ def _judged_again(job: _Job, manifest: Manifest) -> Manifest:
 
 
 def _failed(options: BuildOptions, said: GateRecord, outcome: str) -> BuildError:
+    onnx = options.onnx if options.from_typed is None else float32_path(options.from_typed)
     return BuildError(
         f"{options.plan} is not good enough on {said.pictures} pictures ({said.origin}), and {outcome}: {said.reason}\n"
         f"  nearest to or beyond its limits: {said.worst}",
         allowed="what the limits of its precision say (docs/accuracy.md), or --no-gate",
-        run=f"face3d-trt bisect --typed {options.typed} --onnx {options.onnx}"
+        run=f"face3d-trt bisect --typed {options.typed} --onnx {onnx}"
         + ("    # or: build --int8 --until-passes" if options.precision == "int8" else ""),
     )
 
