@@ -71,6 +71,9 @@ def test_a_build_ends_with_a_short_account(
         (["--fp16", "--for", "8.6"], 2, "--typed-only --for 8.6"),
         (["--fp16", "--typed-only", "--for", "9"], 2, "8.6, 10, 11, rtx"),
         (["--fp32", "-o", "/sys/face3d/a.plan"], 3, "cannot write /sys/face3d/a.plan"),
+        (["--fp32", "-o", "x.plan.txt"], 2, "the same command with -o x.plan"),
+        (["--fp32", "--typed-only", "-o", "x.bin"], 2, "the same command with -o x.bin.plan"),
+        (["--int8", "--calib", "/etc/hostname"], 2, "the same command with --calib /etc"),
         (["--no-such-option"], 2, "--no-such-option"),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from importlib import resources
@@ -100,3 +101,31 @@ def test_options_that_would_be_left_aside_are_refused(tmp_path: Path) -> None:
         assert result.returncode == 2, (options, result.stderr)
         assert "allowed:" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_there_is_said_at_once_and_by_its_own_name(engines: Path, tmp_path: Path) -> None:
+    """Before torch and polygraphy are loaded: the folder's own, which come first on the path, cannot be."""
+    for package in ("torch", "polygraphy", "onnxruntime"):
+        (tmp_path / f"{package}.py").write_text("raise SystemExit('loaded')")
+    plan = str(engines / "face3d_resnet50.fp16.plan")
+    for options, problem in (
+        (("--plan", "missing.plan"), "missing.plan is missing"),
+        (("--plan", plan, "--plan", "missing.plan"), "missing.plan is missing"),
+        (("--plan", plan, "--images", "nowhere"), "nowhere is missing"),
+        (("--plan", "missing.plan", "--save-reference", "ref.npz", "--images", "nowhere"), "missing.plan is missing"),
+    ):
+        result = face3d(tmp_path, *options)
+        assert result.returncode == 2, (options, result.stderr)
+        assert result.stderr.startswith(f"error: {problem}\n"), result.stderr
+        assert "JPEG" not in result.stderr
+
+
+def test_a_missing_graph_is_answered_with_the_commands_of_the_manifest(engines: Path, tmp_path: Path) -> None:
+    for name in ("face3d_resnet50.fp16.plan", "face3d_resnet50.fp16.plan.json", "face3d_resnet50.onnx"):
+        shutil.copy(engines / name, tmp_path)
+    command = json.loads((tmp_path / "face3d_resnet50.fp16.plan.json").read_text())["command"]
+    result = face3d(tmp_path, "--plan", "face3d_resnet50.fp16.plan")
+    assert f"run:     {command}\n" in result.stderr
+    (tmp_path / "face3d_resnet50.onnx").rename(tmp_path / "face3d_resnet50.fp16.onnx")
+    result = face3d(tmp_path, "--plan", "face3d_resnet50.fp16.plan")
+    assert "--outputs coeffs --input float32 -o face3d_resnet50.onnx && face3d-trt build" in result.stderr

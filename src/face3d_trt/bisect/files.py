@@ -11,7 +11,7 @@ from face3d_trt.errors import UsageError
 from face3d_trt.files import check_output, output_lock
 from face3d_trt.graph.info import load_graph, read_info
 from face3d_trt.graph.precision import float32_path, record_path
-from face3d_trt.parity.candidates import files_of
+from face3d_trt.parity.candidates import files_of, present
 from face3d_trt.parity.judging import JudgeOptions, any_judge
 from face3d_trt.records import BisectRecord, Manifest, TypedRecord, manifest_path
 from face3d_trt.report import SILENT, Reporter
@@ -59,6 +59,7 @@ def bisect_files(options: BisectOptions, report: Reporter = SILENT) -> tuple[Bis
         UsageError: Not one of `plan` and `typed` is named; a graph, a plan or pictures that do not serve.
         MissingError: ONNX Runtime or polygraphy is not installed; or nothing can be written.
     """
+    present([options.plan] if options.plan is not None else [], options.images)
     graphs = find_graphs(options)
     output = options.output or graphs.typed_path.with_suffix(".keep.json")
     check_output(output)

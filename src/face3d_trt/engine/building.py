@@ -222,5 +222,5 @@ def _refusal(flavour: Flavour, parsed: Parsed, recipe: Recipe) -> BuildError:
     return BuildError(
         f"{flavour} built no plan:\n    " + "\n    ".join(reasons),
         allowed="a larger --workspace, or none" if recipe.workspace is not None else None,
-        run="face3d-trt doctor",
+        run="face3d-trt doctor" if recipe.workspace is None else "the same command without --workspace",
     )

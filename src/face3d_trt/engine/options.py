@@ -150,10 +150,7 @@ class BuildOptions:
 
 def check_plan(options: BuildOptions, flavour: Flavour) -> None:
     """What would fail after minutes of work, asked beforehand: about the plan."""
-    if options.plan.suffix in ("", ".onnx", ".json"):
-        raise UsageError(
-            f"the output {options.plan} is not a plan's name", allowed="NAME.plan", run="face3d-trt build -o NAME.plan"
-        )
+    _check_name(options.plan)
     if isinstance(options.timing_cache, Path) and not flavour.has_timing_cache:
         raise UsageError(
             f"--timing-cache {options.timing_cache}: {flavour} has no timing cache; it measures nothing while it "
@@ -167,8 +164,20 @@ def check_plan(options: BuildOptions, flavour: Flavour) -> None:
         read_timings(options.timing_cache)
 
 
+def _check_name(plan: Path) -> None:
+    """`compare` without --plan, and the manifests' names, go by the suffix."""
+    if plan.suffix != ".plan":
+        named = plan.with_name(f"{plan.name.partition('.plan')[0].strip('.') or 'NAME'}.plan")
+        raise UsageError(
+            f"the output {plan} is not a plan's name",
+            allowed="NAME.plan",
+            run=f"the same command with -o {shlex.quote(str(named))}",
+        )
+
+
 def check_typed(options: BuildOptions, takes: Takes, report: Reporter) -> None:
     """Likewise about the typed graph."""
+    _check_name(options.plan)
     if options.precision == "int8" and options.calibration is None:
         raise UsageError(
             "int8 needs pictures of faces to calibrate on",

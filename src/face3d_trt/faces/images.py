@@ -87,7 +87,8 @@ def read_photo(path: Path | str, long_side: int = LONG_SIDE) -> Photo:
             longest = max(stored.size)
             image = _shrink(_to_rgb(_drafted(stored, long_side)), long_side)
     except _DAMAGED as error:
-        raise ImageError(f"cannot read {path}: {_reason(error)}", allowed=_ALLOWED) from error
+        allowed = "a file that is there" if isinstance(error, FileNotFoundError) else _ALLOWED
+        raise ImageError(f"cannot read {path}: {_reason(error)}", allowed=allowed) from error
     scale = max(image.size) / longest
     if upright is not None:
         image = image.transpose(upright)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,6 +226,12 @@ def _calibration_set(model: ModelProto, options: PrecisionOptions, report: Repor
 def _collect(model: ModelProto, folder: Path, report: Reporter, limit: int | None) -> FaceSet:
     from face3d_trt.faces.collect import collect_faces
 
+    if folder.is_file():
+        raise CalibrationError(
+            f"the calibration folder {folder} is a file",
+            allowed="a folder of aligned 224x224 crops or of photos",
+            run=f"the same command with --calib {shlex.quote(str(folder.parent))}",
+        )
     if not folder.is_dir():
         raise CalibrationError(
             f"the calibration folder {folder} {'is not a folder' if folder.exists() else 'is missing'}",

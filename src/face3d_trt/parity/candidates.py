@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from face3d_trt.errors import MissingError, PlanError
+from face3d_trt.errors import ImageError, MissingError, PlanError
 from face3d_trt.files import sha256_file
 from face3d_trt.optional import require
 from face3d_trt.parity.verdict import Check
 from face3d_trt.records import Manifest, TypedRecord, manifest_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from polygraphy.backend.base import BaseRunner
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from face3d_trt.parity.runners import Candidate
     from face3d_trt.records import Precision
 
-BUILD = "face3d-trt build"
 PLAN = "plan"  # name of the check of its bytes
 FLOAT32 = "the float32 ONNX"
 
@@ -48,8 +48,42 @@ def files_of(plan: Path, manifest: Manifest, *, plan_alone: bool) -> PlanFiles:
     typed, onnx = plan.parent / manifest.typed, plan.parent / manifest.onnx
     for path, what in ((plan, "plan"), (typed, "typed ONNX"), (onnx, "float32 ONNX")):
         if not path.is_file() and (path == plan or not plan_alone):
-            raise PlanError(f"{path}, the {what} of {manifest_path(plan).name}, is missing", run=BUILD)
+            raise PlanError(
+                f"{path}, the {what} of {manifest_path(plan).name}, is missing",
+                allowed="the files as export and build wrote them, copied together",
+                run=f"{_export(manifest, onnx)} && {manifest.command}" if path == onnx else manifest.command,
+            )
     return PlanFiles(plan, typed if typed.is_file() else None, onnx if onnx.is_file() else None)
+
+
+def _export(manifest: Manifest, onnx: Path) -> str:
+    """The command that writes the float32 graph."""
+    info = manifest.model
+    source = info.source if info.revision is None else f"{info.source}@{info.revision}"
+    words = ["face3d-trt", "export", "--model", source, "--outputs", info.outputs, "--input", info.input]
+    return shlex.join([*words, "-o", str(onnx)])
+
+
+def present(plans: Iterable[Path], images: Path | None) -> None:
+    """Whether what was named is there, before packages are loaded that take seconds.
+
+    Raises:
+        PlanError: A plan is not, nor its manifest.
+        ImageError: The pictures are not.
+    """
+    for plan in plans:
+        if not plan.is_file() and not manifest_path(plan).is_file():
+            raise PlanError(
+                f"{plan} {'is a folder' if plan.is_dir() else 'is missing'}",
+                allowed="NAME.plan with NAME.plan.json beside it, as build writes them",
+                run=f"ls {shlex.quote(str(plan.parent))}/*.plan    # those that are there",
+            )
+    if images is not None and not images.exists():
+        raise ImageError(
+            f"{images} is missing",
+            allowed="a picture, or a folder of photos or aligned crops",
+            run="the same command without --images: it then takes the package's sample faces",
+        )
 
 
 def check_files(files: PlanFiles, manifest: Manifest) -> tuple[Check, ...]:

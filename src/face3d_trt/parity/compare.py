@@ -111,10 +111,15 @@ def compare_each(every: Iterable[CompareOptions], report: Reporter = SILENT) -> 
 
 def comparisons(every: Iterable[CompareOptions], report: Reporter = SILENT) -> Iterator[Comparison]:
     """The same with the worst pictures; raises as `compare`."""
+    from face3d_trt.parity.candidates import present
+
+    asked = tuple(every)
+    for options in asked:
+        present([options.plan], options.images)
     from face3d_trt.parity.basis import Bases
 
     bases = Bases(report)
-    for options in every:
+    for options in asked:
         yield _compare(options, bases, report)
 
 

@@ -12,6 +12,7 @@ from face3d_trt.errors import ModelError, UsageError
 from face3d_trt.files import check_output
 from face3d_trt.names import CROP
 from face3d_trt.optional import require
+from face3d_trt.parity.candidates import present
 from face3d_trt.parity.compare import PICTURES
 from face3d_trt.records import Manifest, manifest_path
 from face3d_trt.report import SILENT, Reporter
@@ -68,6 +69,7 @@ def save_reference(options: SaveOptions, report: Reporter = SILENT) -> Reference
         StorageError: The file cannot be written.
     """
     check_output(options.file)
+    present(options.plans, options.images)
     for module in ("torch", "polygraphy"):
         require(module, "export", "computing float32 PyTorch's outputs")
     from face3d_trt.decode import Decoder
