@@ -65,7 +65,6 @@ def test_a_build_ends_with_a_short_account(
         (["--fp32", "--typed-only", "--for", "11", "--no-gate"], 2, "--no-gate means nothing with --typed-only"),
         (["--fp32", "--typed-only", "--for", "11", "--optimization-level", "0"], 2, "--optimization-level 0 means"),
         (["--fp32", "--typed-only", "--for", "11", "--images", "x"], 2, "--images x means nothing with --typed-only"),
-        (["--fp32", "--no-gate", "--limits", "x"], 2, "--limits x means nothing with --no-gate"),
         (["--int8", "--calib", "x", "--until-passes", "--calib-method", "max"], 2, "--calib-method max and --until"),
         (["--int8", "--calib", "x", "--most", "3"], 2, "--most 3 goes with --until-passes"),
         (["--fp16", "--for", "8.6"], 2, "--typed-only --for 8.6"),

@@ -35,7 +35,7 @@ _UNTIL = "face3d-trt build --int8 --calib calibration/ --until-passes"
 
 
 def check_words(precision: str, options: dict[str, object]) -> None:
-    """Refuse what would be left aside.
+    """Refuse what would be left aside; but --no-gate may be put behind the command of a build that its gate failed.
 
     Args:
         precision: "fp32", "fp16" or "int8".
@@ -60,10 +60,6 @@ def check_words(precision: str, options: dict[str, object]) -> None:
     else:
         run = f"face3d-trt build --typed-only --for {given.get('--for')}"
         _refuse(given, ("--for",), "{} goes with --typed-only: a plan is built by the TensorRT of this machine", run)
-    if "--no-gate" in given and "--until-passes" not in given:
-        _refuse(
-            given, _JUDGE, "{} means nothing with --no-gate: nothing is judged", "face3d-trt build --fp16 --no-gate"
-        )
     if "--typed" not in given:
         _of_precision(precision, given)
 
