@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from face3d_trt.engine.gpu import visible_gpus
 from face3d_trt.errors import UsageError
 from face3d_trt.runtime.engine import Engine
+from face3d_trt.runtime.options import check_engine, check_number
 from face3d_trt.runtime.ort import OrtEngine, has_cuda
 
 if TYPE_CHECKING:
@@ -57,11 +58,9 @@ def open_engine(
 
 def _check(device: object, on: str, options: dict[str, Any]) -> None:
     """What would be wrong on a GPU is wrong without one too, or a service's tests would not find it."""
-    if not isinstance(device, int) or isinstance(device, bool) or device < 0:
-        raise UsageError(
-            f"open_engine(device={device!r})", allowed="the index of a GPU, from 0 on; on='cpu' takes no GPU"
-        )
+    check_number("open_engine: device", device, "the index of a GPU, from 0 on; on='cpu' takes no GPU", least=0)
     if on not in ("auto", "gpu", "cpu"):
         raise UsageError(f"open_engine(on={on!r})", allowed="auto, gpu, cpu")
     if unknown := [name for name in options if name not in _OPTIONS]:
         raise UsageError(f"open_engine has no option {unknown[0]}", allowed=", ".join(("device", "on", *_OPTIONS)))
+    check_engine(**{name: value for name, value in options.items() if name in ("contexts", "memory_limit")})

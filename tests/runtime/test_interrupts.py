@@ -1,0 +1,153 @@
+"""Ctrl-C at every place where CPython lets it in, and in a storm of real signals."""
+
+from __future__ import annotations
+
+import dis
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+from tests.runtime.engine_cases import check
+from tests.runtime.engine_parts import Parts
+from tests.runtime.fakes import FakeDevice
+from tests.runtime.network import LARGEST, pictures
+
+from face3d_trt.runtime.engine import RING, Engine
+
+AFTER = ("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")  # instructions after which CPython looks for signals
+WATCHED = ("runtime/engine.py", "runtime/flights.py", "runtime/pool.py", "runtime/slots.py", "runtime/interface.py")
+
+
+@pytest.fixture
+def parts() -> Iterator[Parts]:
+    made = Parts(real=False)
+    yield made
+    made.close()
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt in this thread at one of the places, the `place`th that is come to.
+
+    Attributes:
+        reached: Whether there were so many.
+    """
+
+    def __init__(self, place: int) -> None:
+        self.left, self.reached = place, False
+        self._last: dict[FrameType, str] = {}
+
+    def __enter__(self) -> Interrupt:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+        self._last.clear()
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+        if not frame.f_code.co_filename.endswith(WATCHED):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and not self.reached:
+            last = self._last.get(frame, "")
+            self._last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if last.startswith(AFTER):
+                self.left -= 1
+                if self.left < 0:
+                    self.reached = True
+                    raise KeyboardInterrupt
+        return self._trace
+
+
+def by_submit(engine: Engine) -> None:
+    engine.submit(pictures(2)).result(timeout=30)
+
+
+def in_pieces_by_submit(engine: Engine) -> None:
+    engine.submit(pictures(LARGEST + 3)).result(timeout=30)
+
+
+def by_map(engine: Engine) -> None:
+    for _ in engine.map([pictures(2), pictures(3)]):
+        pass
+
+
+WAYS: dict[str, Callable[[Engine], object]] = {
+    "call": lambda engine: engine(pictures(2)),
+    "call in pieces": lambda engine: engine(pictures(4 * LARGEST + 3)),
+    "call to the GPU": lambda engine: engine(pictures(2), to="device"),
+    "submit": by_submit,
+    "submit in pieces": in_pieces_by_submit,
+    "map": by_map,
+    "warm_up": lambda engine: engine.warm_up(2),
+}
+
+
+def all_slots_work(engine: Engine) -> bool:
+    """Whether as many batches as there are slots are in flight at the same time."""
+    free = [engine._pool.try_take() for _ in range(RING)]
+    return None not in free
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_interrupt_at_any_place_loses_no_room(parts, way):
+    engine = parts.open(gpu=FakeDevice(delay=None))
+    engine.warm_up((1, 2))
+    kept = []  # as a console keeps the last one; their tracebacks hold local variables
+    for place in range(3000):
+        try:
+            with Interrupt(place) as interrupt:
+                WAYS[way](engine)
+        except KeyboardInterrupt as error:
+            kept.append(error)
+        for _ in range(200):  # what was submitted lands
+            if engine._pool.resting:
+                break
+            time.sleep(0.01)
+        assert all_slots_work(engine), f"place {place}"
+        if not interrupt.reached:
+            break
+    assert len(kept) > 10
+    check(engine(pictures(3)), pictures(3))
+    closing = threading.Thread(target=engine.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_a_storm_of_interrupts_leaves_right_rows_and_all_room(parts):
+    engine = parts.open()
+    engine.warm_up((1, 2))
+    order, hits = random.Random(3), 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    ways = tuple(WAYS.values())
+    try:
+        for turn in range(400):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, order.uniform(1e-5, 4e-3))
+                ways[turn % len(ways)](engine)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                hits += 1
+            if turn % 20 == 0:
+                check(engine(pictures(2, turn)), pictures(2, turn))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert hits > 40
+    for batch in (2, 20, 70):
+        futures = [engine.submit(pictures(batch, turn)) for turn in range(2 * RING)]
+        for turn, future in enumerate(futures):
+            check(future.result(timeout=30), pictures(batch, turn))
+    assert all_slots_work(engine)
+    closing = threading.Thread(target=engine.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
