@@ -294,8 +294,8 @@ class Engine(FaceEngine):
         return any(completer.help_out() for completer in self._completers.values())
 
     def _glance(self) -> None:
-        """Let something happen before the next look."""
-        if not self._help_out():
+        """Let something happen before the next look; nothing that may wait for what the caller holds."""
+        if not any(completer.help_out(quietly=True) for completer in self._completers.values()):
             time.sleep(_GLANCE_S)
 
     def _await(self, future: Future[HostResults]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -193,6 +194,7 @@ class Completer:
         self._flights: SimpleQueue[Flight | None] = SimpleQueue()
         self.put: Callable[[Flight], None] = self._flights.put
         self._threads: list[threading.Thread] = []  # more than one where Ctrl-C came while the first one started
+        self._later: deque[tuple[Batch, BaseException | None]] = deque()  # what landed and is not told yet
         self._started = False
         self._starting = threading.Lock()
 
@@ -225,16 +227,25 @@ class Completer:
         """Whether this is its thread: a future's callback uses the engine."""
         return threading.current_thread() in self._threads
 
-    def help_out(self) -> bool:
-        """Fetch one flight, if there is one and this is its thread, which fetches none meanwhile."""
+    def help_out(self, *, quietly: bool = False) -> bool:
+        """Fetch one flight, if there is one and this is its thread, which fetches none meanwhile.
+
+        Args:
+            quietly: Whether to complete the future later, as its callbacks might want what the caller holds.
+        """
         if not self.here:
             return False
+        if self._later and not quietly:
+            self._tell()
+            return True
         try:
             flight = self._flights.get_nowait()
         except Empty:
             return False
         if flight is not None:
             self._land(flight)
+            if not quietly:
+                self._tell()
         return True
 
     def stop(self) -> None:
@@ -249,16 +260,23 @@ class Completer:
         while (flight := self._flights.get()) is not None:
             self._land(flight)
             del flight  # and with it the user's arrays
+            self._tell()
 
     def _land(self, flight: Flight) -> None:
-        batch, error = flight.batch, None
+        error: BaseException | None = None
+        batch = flight.batch
         try:
             assert flight.lease is not None
             land(flight.lease.slot, flight.place, batch, flight.piece, sleeping=True)
         except BaseException as raised:
             error = raised
         flight.lease = None  # before the callbacks, which may take the slot
-        batch.landed(error)
+        self._later.append((batch, error))
+
+    def _tell(self) -> None:
+        while self._later:
+            batch, error = self._later.popleft()
+            batch.landed(error)
 
 
 def run_here(batch: Batch, pool: SlotPool, take: Callable[[], Lease]) -> None:
