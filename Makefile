@@ -19,6 +19,7 @@ RUN := $(PY) -m face3d_trt
 # The stamp's name holds the extras and the folder: a moved clone, or a new GPU, is installed afresh.
 STAMP := .venv/.installed-$(shell printf '%s' '$(EXTRAS) $(CURDIR)' | cksum | cut -d' ' -f1)
 PHOTO := build/demo/astronaut.png
+REPORT := build/demo/report.html
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -61,13 +62,13 @@ $(PHOTO): | $(STAMP)
 	@mkdir -p $(@D)
 	@$(PY) -c 'import sys; from PIL import Image; from skimage import data; Image.fromarray(data.astronaut()).save(sys.argv[1])' $@
 
-demo: $(STAMP) $(PHOTO) ## Model, ONNX, fp16 and int8 engines, and the comparison on a photo.
+demo: $(STAMP) $(PHOTO) ## Model, ONNX, fp16 and int8 engines, and a report of the comparison.
 	$(RUN) doctor
 	$(if $(MODEL),,$(RUN) standin model/)
 	$(RUN) export --model '$(or $(MODEL),model/)'
 	$(RUN) build --fp16
 	$(RUN) build --int8 --calib calibration/
-	$(RUN) compare --images $(PHOTO)
+	$(RUN) compare --images $(PHOTO) --report $(REPORT)
 
 test: $(STAMP) ## The whole test suite; needs no GPU.
 	$(PY) -m pytest $(PYTEST_FLAGS)
@@ -85,7 +86,7 @@ check: $(STAMP) ## ruff, formatting and strict mypy.
 	$(PY) -m ruff format --check src tests tools
 	$(PY) -m mypy
 
-clean: ## Remove engines, the demo photo and caches; .venv and model/ stay.
+clean: ## Remove engines, the demo photo, its report and caches; .venv and model/ stay.
 	find engines -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -62,7 +62,7 @@ def test_shared_modules_load_no_framework(module):
 
 
 @pytest.mark.parametrize(
-    "verb", [[], ["standin"], ["export"], ["calib"], ["build"], ["compare"], ["inspect"], ["doctor"]]
+    "verb", [[], ["standin"], ["export"], ["calib"], ["build"], ["compare"], ["bisect"], ["inspect"], ["doctor"]]
 )
 def test_help_loads_no_framework(verb):
     run = f"from face3d_trt.cli import app\napp({[*verb, '--help']!r}, standalone_mode=False)"

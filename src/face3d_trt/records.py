@@ -87,10 +87,64 @@ class Calibration(Record):
 
 
 class KeptNode(Record):
-    """A node of the network that stays in float32 although a lower precision was asked for."""
+    """A node of the network that stays higher although a lower precision was asked for."""
 
     node: str
     reason: str
+
+
+class KeepEntry(Record):
+    """A node that is to stay in higher precision; a list written by hand needs `node` alone."""
+
+    node: str
+    loss: float | None = None  # as in Sensitivity
+    share: float | None = None  # of the multiply-adds, 0 to 1
+    reason: str = "asked for"
+
+
+class KeepList(Record):
+    """What `build --keep` reads: a BisectRecord, or `{"keep": [{"node": "backbone.conv1/Conv"}]}` written by hand."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    keep: tuple[KeepEntry, ...]
+
+
+class Sensitivity(Record):
+    """What one node costs in its lower precision, all others in float32."""
+
+    node: str
+    precision: Precision
+    loss: float | None  # root mean square error over its limit, in the group where that is largest; None: not finite
+    group: str  # that coefficient group
+    errors: dict[str, float]  # by group, relative to the variation between pictures; {} when not finite
+    share: float  # of the multiply-adds, 0 to 1
+    own_error: float | None  # of its own output, given float32 inputs: rms error over rms; None: not finite
+    damage: str | None = None  # what is wrong with it beyond rounding
+
+
+class BisectRecord(Record):
+    """What `bisect` found; `build --keep` takes the nodes in `keep`."""
+
+    schema_version: Literal[1] = 1
+    precision: Precision
+    onnx: str  # float32 ONNX
+    onnx_sha256: str
+    typed: str
+    typed_sha256: str
+    pictures: tuple[str, ...]
+    origin: str
+    reference: str  # what the gate stands on
+    channels: str  # order in which the typed graph reads the colours: "RGB" as it should be, "BGR", ...
+    passed_before: bool  # whether the gate holds with nothing kept
+    passed: bool  # whether it holds with `keep`
+    worst_before: str  # the row that is furthest from its limit
+    worst: str  # the same with `keep`
+    keep: tuple[KeepEntry, ...]
+    ranking: tuple[Sensitivity, ...]  # damaged nodes first, then by loss
+    notes: tuple[str, ...]
+    seconds: float
+    version: str  # of face3d-trt
 
 
 class TypedRecord(Record):
@@ -154,6 +208,17 @@ class LayerRecord(Record):
     convolution: bool = False  # whatever TensorRT calls it: a 1 × 1 convolution may be a matrix product
 
 
+class GateRecord(Record):
+    """What the gate at the end of a build said."""
+
+    passed: bool | None  # None: it was not run, or its figures are only shown
+    reason: str = ""  # why it was not run, or only shown
+    judged: tuple[str, ...] = ()  # "onnxruntime-typed", and "tensorrt" where the plan itself was run
+    pictures: int = 0
+    origin: str = ""  # of the pictures
+    worst: str = ""  # the figures that are nearest to their limits
+
+
 class Manifest(Record):
     """What is known about a plan; stands in `<plan>.json` and is checked before deserialising."""
 
@@ -183,6 +248,7 @@ class Manifest(Record):
     typed: str  # typed ONNX, likewise
     typed_sha256: str
     calibration: Calibration | None
+    gate: GateRecord | None = None  # None: the build did not ask
     plan_sha256: str
     plan_bytes: int | None = None
     fingerprint: str  # of everything that went into the plan

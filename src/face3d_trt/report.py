@@ -41,4 +41,34 @@ class Silent:
         """Say nothing."""
 
 
+class Once:
+    """Hands everything on to another reporter, but each warning once: for work that repeats a step.
+
+    Args:
+        report: The other one.
+    """
+
+    def __init__(self, report: Reporter) -> None:
+        self._report = report
+        self._said: set[str] = set()
+
+    def stage(self, text: str) -> None:
+        """Hand it on."""
+        self._report.stage(text)
+
+    def warn(self, text: str) -> None:
+        """Hand it on unless it was said."""
+        if text not in self._said:
+            self._said.add(text)
+            self._report.warn(text)
+
+    def track(self, items: Iterable[T], text: str, total: int | None = None) -> Iterator[T]:
+        """Hand on `items`."""
+        return self._report.track(items, text, total)
+
+    def progress(self, text: str, done: int, total: int) -> None:
+        """Hand it on."""
+        self._report.progress(text, done, total)
+
+
 SILENT: Reporter = Silent()

@@ -181,6 +181,28 @@ def test_flags_bind_tensorrt_only_where_the_decode_is_pinned(names: list[str], o
     assert [layer.precision for layer in layers] == [None] + ["FLOAT"] * obeys
 
 
+def test_nodes_that_are_kept_are_pinned_by_name_under_the_fp16_flag() -> None:
+    """Likewise; a name that no layer has would be kept nowhere, so it is an error."""
+    tensor = SimpleNamespace(dtype="FLOAT")
+    layers = [
+        SimpleNamespace(
+            name=name, type=SimpleNamespace(name="X"), num_outputs=1, precision=None, get_output=lambda index: tensor
+        )
+        for name in ("stem/Conv", "head/Conv")
+    ]
+    flags: list[str] = []
+    old = SimpleNamespace(
+        BuilderFlag=SimpleNamespace(FP16="FP16", OBEY_PRECISION_CONSTRAINTS="OBEY"),
+        DataType=SimpleNamespace(FLOAT="FLOAT"),
+    )
+    network = SimpleNamespace(num_layers=len(layers), get_layer=layers.__getitem__)
+    set_precision(old, SimpleNamespace(set_flag=flags.append), network, "fp16", ("head/Conv",))
+    assert flags == ["FP16", "OBEY"]
+    assert [layer.precision for layer in layers] == [None, "FLOAT"]
+    with pytest.raises(BuildError, match="no layer for tail/Conv"):
+        set_precision(old, SimpleNamespace(set_flag=flags.append), network, "fp16", ("tail/Conv",))
+
+
 def test_while_one_speaks_with_tensorrt_another_waits(rtx: Flavour) -> None:
     first, second = Messages(), Messages()
     order: list[str] = []

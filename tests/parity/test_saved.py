@@ -155,6 +155,26 @@ def test_graphs_are_judged_without_torch_model_and_photos(
     assert any("SSIM was not measured" in note for note in there["notes"])  # scikit-image wants scipy
 
 
+def test_the_report_needs_neither_torch_nor_model(engines: Path, elsewhere: Path) -> None:
+    for name in ("face3d_resnet50.fp16.onnx", "face3d_resnet50.fp16.onnx.json", "face3d_resnet50.onnx"):
+        shutil.copy(engines / name, elsewhere)
+    without = tuple(name for name in BUILD_SIDE if name != "PIL")  # every installation has Pillow
+    result = bare(elsewhere, without, "--plan", FP16, "--reference", "ref.npz", "--report", "report.html")
+    assert result.returncode == 0, result.stdout + result.stderr
+    page = (elsewhere / "report.html").read_text()
+    assert page.count("data:image/webp") >= 4 * 5  # of four pictures: photo, two meshes, two heat maps
+    assert "ref.npz, by PyTorch" in page
+
+
+def test_a_report_without_its_packages_is_refused_before_the_work(elsewhere: Path) -> None:
+    for package in ("jinja2", "matplotlib"):
+        asked = ("--plan", FP16, "--reference", "ref.npz", "--report", "report.html")
+        result = bare(elsewhere, (*BUILD_SIDE, package), *asked)
+        assert result.returncode == 3
+        assert f"needs the package {package}" in result.stderr
+        assert "reference" not in result.stderr.partition("error:")[0]
+
+
 def test_a_plan_of_which_nothing_can_be_run_has_not_passed(elsewhere: Path, direct: dict[str, Verdict]) -> None:
     if direct[FP16].engine_ran:
         pytest.skip("this machine has a GPU that runs the plan")

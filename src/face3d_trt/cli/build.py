@@ -10,8 +10,10 @@ import typer
 from face3d_trt.names import DEFAULT_ONNX
 
 if TYPE_CHECKING:
+    from face3d_trt.bisect.until import Until
     from face3d_trt.engine.options import BuildOptions
-    from face3d_trt.records import Manifest, TypedRecord
+    from face3d_trt.records import GateRecord, Manifest, TypedRecord
+    from face3d_trt.report import Reporter
 
 _SHAPES = "Shapes to build for, 'min=1x3x224x224,opt=8x3x224x224,max=32x3x224x224'; repeat for several profiles."
 
@@ -64,6 +66,27 @@ def command(
         Path | None,
         typer.Option(metavar="FILE", help="Build from a typed graph and its record alone; needs no onnx, no ModelOpt."),
     ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Nodes that stay in higher precision: a list of `bisect`.")
+    ] = None,
+    until_passes: Annotated[
+        bool,
+        typer.Option("--until-passes", help="With --int8: try calibrations, then keep nodes higher, until it passes."),
+    ] = False,
+    most: Annotated[
+        int | None, typer.Option(min=1, help="With --until-passes: the most nodes to keep higher; default 12.")
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(help="Pictures that judge the engine. Default: --calib; with --until-passes, the samples."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Directory or id of the float32 reference. Default: the one that was exported.")
+    ] = None,
+    limits: Annotated[Path | None, typer.Option(help="JSON file with other limits than the package's.")] = None,
+    no_gate: Annotated[
+        bool, typer.Option("--no-gate", help="Do not hold the engine against float32 PyTorch before it gets its name.")
+    ] = False,
 ) -> None:
     """Build a TensorRT plan, with its typed ONNX and its manifest beside it.
 
@@ -71,16 +94,28 @@ def command(
     """
     import time
 
+    from face3d_trt.bisect.until import MOST, Until
     from face3d_trt.cli.console import RichReporter
     from face3d_trt.engine.build import BuildOptions, build_engine
     from face3d_trt.engine.profile import Profile
     from face3d_trt.engine.sizes import parse_size
     from face3d_trt.engine.typed import write_typed
+    from face3d_trt.parity.build_gate import BuildGate
 
     begun = time.monotonic()
     report = RichReporter()
     if typed is not None:
-        _refuse_with_typed(fp32=fp32, fp16=fp16, int8=int8, calib=calib is not None, typed_only=typed_only)
+        _refuse_with_typed(
+            fp32=fp32,
+            fp16=fp16,
+            int8=int8,
+            calib=calib is not None,
+            typed_only=typed_only,
+            keep=keep is not None,
+            until_passes=until_passes,
+        )
+    if most is not None and not until_passes:
+        _refuse_most(most)
     if generation is not None and not typed_only:
         _refuse_for(generation)
     precision = _one_of(fp32=fp32, fp16=fp16, int8=int8)
@@ -100,12 +135,49 @@ def command(
         hardware_compat=hardware_compat,
         version_compat=version_compat,
         from_typed=typed,
+        keep=keep,
     )
+    gate = BuildGate(images, model, limits, report, calibration=not until_passes)
+    if until_passes:
+        options = _until_passes(options, Until(most or MOST, images, model, limits), generation, typed_only, report)
     if typed_only:
         _print_typed(write_typed(options, generation, report), options, time.monotonic() - begun)
         return
-    manifest = build_engine(options, report)
+    manifest = build_engine(options, report, None if no_gate else gate)
     _print(manifest, options.plan, options.typed, time.monotonic() - begun)
+
+
+def _until_passes(
+    options: BuildOptions, until: Until, generation: str | None, typed_only: bool, report: Reporter
+) -> BuildOptions:
+    """The options of the try that passes, after a table of all tries."""
+    from face3d_trt.bisect.show import TRIES_WIDTH, show_tries
+    from face3d_trt.bisect.until import until_passes
+    from face3d_trt.cli.console import results
+    from face3d_trt.engine.flavour import find_flavour
+    from face3d_trt.engine.typed import takes_of
+    from face3d_trt.errors import BuildError
+
+    takes = takes_of(generation, report)
+    outcome = until_passes(options, takes, until, None if typed_only else find_flavour(report), report)
+    show_tries(outcome, results(TRIES_WIDTH))
+    if outcome.options is None:
+        raise BuildError(
+            f"no int8 graph passes with at most {until.most} nodes kept higher; nothing was left under {options.plan}",
+            allowed="better calibration pictures, --most with more nodes, or --fp16",
+            run="face3d-trt build --fp16",
+        )
+    return outcome.options
+
+
+def _refuse_most(most: int) -> None:
+    from face3d_trt.errors import UsageError
+
+    raise UsageError(
+        f"--most {most} goes with --until-passes",
+        allowed="--int8 --calib DIR --until-passes --most NODES",
+        run=f"face3d-trt build --int8 --calib calibration/ --until-passes --most {most}",
+    )
 
 
 def _timings(text: str) -> Any:
@@ -172,6 +244,12 @@ def _print_typed(record: TypedRecord, options: BuildOptions, seconds: float) -> 
         typer.echo(f"{name:<10} {text}")
 
 
+def _gate(gate: GateRecord) -> str:
+    if gate.passed is None:
+        return f"not run: {gate.reason}"
+    return f"passed on {gate.pictures} pictures ({gate.origin}): {gate.worst}"
+
+
 def _print(manifest: Manifest, plan: Path, typed: Path, seconds: float) -> None:
     from face3d_trt.engine.shares import shares
     from face3d_trt.engine.sizes import format_size
@@ -191,6 +269,8 @@ def _print(manifest: Manifest, plan: Path, typed: Path, seconds: float) -> None:
     for each in manifest.profiles:
         shapes = (f"{name}={'x'.join(map(str, getattr(each, name)))}" for name in ("min", "opt", "max"))
         rows.append(("profile", ",".join(shapes)))
+    if manifest.gate is not None:
+        rows.append(("gate", _gate(manifest.gate)))
     made_for = manifest.gpu.name if manifest.gpu else ", ".join(manifest.targets)
     rows.append(("for", f"{made_for} ({manifest.flavour} {manifest.flavour_version})"))
     rows.append(("time", f"{seconds:.1f} s"))

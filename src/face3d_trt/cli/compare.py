@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -11,6 +13,7 @@ from face3d_trt.cli.export import Input, Outputs  # noqa: TC001  # typer reads t
 
 if TYPE_CHECKING:
     from face3d_trt.parity.compare import CompareOptions
+    from face3d_trt.parity.page.write import PageOptions
     from face3d_trt.parity.saving import SaveOptions
 
 _SAVING = "With --save-reference and no plan:"
@@ -45,6 +48,14 @@ def command(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Write each check and each row as a test case to this JUnit XML file."),
     ] = None,
+    report: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE.html", help="Write a page about it: verdict, figures, the worst faces as pictures."),
+    ] = None,
+    sensitivity: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="With --report: what `bisect` found. Default: its file beside the plan, if it is there."),
+    ] = None,
     reference: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE.npz", help="What --save-reference wrote: no torch, model or photos are needed."),
@@ -77,15 +88,17 @@ def command(
     from face3d_trt.cli.console import RichReporter
     from face3d_trt.parity.batches import parse_image_size
     from face3d_trt.parity.compare import CompareOptions, find_plans
+    from face3d_trt.parity.page.write import PageOptions
     from face3d_trt.parity.saving import SaveOptions
 
-    report = RichReporter()
+    reporter = RichReporter()
     if save_reference is not None:
-        _alone("--save-reference", "it compares nothing", json=json, junit=junit, limits=limits, reference=reference)
-        plans = plan or (find_plans(report=report) if model is None else ())
+        written = {"json": json, "junit": junit, "report": report, "sensitivity": sensitivity}
+        _alone("--save-reference", "it compares nothing", **written, limits=limits, reference=reference)
+        plans = plan or (find_plans(report=reporter) if model is None else ())
         sizes = tuple(parse_image_size(text) for text in size or ())
         asked: tuple[Any, Any] = (outputs and outputs.value, input and input.value)
-        _save(SaveOptions(save_reference, tuple(plans), images, model, limit, *asked, sizes, bases), report)
+        _save(SaveOptions(save_reference, tuple(plans), images, model, limit, *asked, sizes, bases), reporter)
         return
     _alone(
         "compare",
@@ -97,8 +110,12 @@ def command(
     )
     if reference is not None:
         _alone("--reference", "the pictures and the model's outputs are in the file", limit=_other(limit))
-    plans = plan or find_plans(report=report)
-    _compare([CompareOptions(path, images, model, limits, limit, reference) for path in plans], json, junit, report)
+    if report is None:
+        _alone("compare", "it is for --report", sensitivity=sensitivity)
+    plans = plan or find_plans(report=reporter)
+    page = PageOptions(report, sensitivity, shlex.join(["face3d-trt", *sys.argv[1:]])) if report is not None else None
+    every = [CompareOptions(path, images, model, limits, limit, reference) for path in plans]
+    _compare(every, json, junit, page, reporter)
 
 
 def _other(limit: int) -> int | None:
@@ -130,22 +147,28 @@ def _save(options: SaveOptions, report: Any) -> None:
         typer.echo(f"note: {note}")
 
 
-def _compare(every: list[CompareOptions], json: Path | None, junit: Path | None, report: Any) -> None:
+def _compare(
+    every: list[CompareOptions], json: Path | None, junit: Path | None, page: PageOptions | None, reporter: Any
+) -> None:
     from face3d_trt.cli.console import results
     from face3d_trt.files import check_output, write_text
-    from face3d_trt.parity.compare import compare_each
+    from face3d_trt.parity.compare import comparisons
     from face3d_trt.parity.junit import to_junit
+    from face3d_trt.parity.page.write import check_page, write_page
     from face3d_trt.parity.table import show, summary
     from face3d_trt.parity.verdict import to_json
 
     for path in (json, junit):
         if path is not None:
             check_output(path)
+    if page is not None:
+        check_page(page)
     console = results()
-    verdicts = []
-    for verdict in compare_each(every, report):
-        verdicts.append(verdict)
-        show(verdict, console)
+    found = []
+    for comparison in comparisons(every, reporter):
+        found.append(comparison)
+        show(comparison.verdict, console)
+    verdicts = [comparison.verdict for comparison in found]
     if len(verdicts) > 1:
         console.print()
         for verdict in verdicts:
@@ -154,5 +177,9 @@ def _compare(every: list[CompareOptions], json: Path | None, junit: Path | None,
         write_text(json, to_json(verdicts))
     if junit is not None:
         write_text(junit, to_junit(verdicts))
+    if page is not None:
+        reporter.stage(f"report     {page.file}")
+        write_page(page, found)
+        typer.echo(f"report: {page.file}")
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)

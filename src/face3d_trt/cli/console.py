@@ -74,12 +74,12 @@ def close_bars() -> None:
         _BARS.pop().stop()
 
 
-def results() -> Console:
-    """The console for tables on stdout: never narrower than they need, so that no figure is cut."""
+def results(width: int = TABLE_WIDTH) -> Console:
+    """The console for tables on stdout: never narrower than the `width` they need, so that no figure is cut."""
     from rich.console import Console
 
     console = Console(highlight=False)
-    return console if console.width >= TABLE_WIDTH else Console(highlight=False, width=TABLE_WIDTH)
+    return console if console.width >= width else Console(highlight=False, width=width)
 
 
 def show_error(message: str) -> None:

@@ -89,6 +89,6 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         TENSORRT,
     ),
     "rtx": (TENSORRT_RTX,),
-    "compare": (POLYGRAPHY, SCIKIT_IMAGE),
+    "compare": (Need("jinja2", "3.1.5"), Need("matplotlib", "3.8"), POLYGRAPHY, SCIKIT_IMAGE),
     "train": (Need("matplotlib", "3.8"), Need("scipy", "1.11"), Need("torch", "2.8")),
 }

@@ -6,9 +6,9 @@ import hashlib
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import face3d_trt
 from face3d_trt.engine.flavour import Flavour, find_flavour
@@ -21,7 +21,7 @@ from face3d_trt.engine.typed import Source, completed, model_of, source_of, type
 from face3d_trt.engine.worker import run_cancellable
 from face3d_trt.errors import BuildError, PlanError
 from face3d_trt.files import fingerprint, output_lock, sha256_file, write_together
-from face3d_trt.records import Manifest, Precision, ProfileRecord, TypedRecord, manifest_path
+from face3d_trt.records import GateRecord, Manifest, Precision, ProfileRecord, TypedRecord, manifest_path
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 BUILD_VERSION = 2  # raise it when the same typed graph and options give another plan
 _PATIENCE_S = 60.0  # the longest that TensorRT was seen to work between two looks at the cancellation
 _FEW = 0.5  # below this share of convolutions in the precision asked for, the build warns
+
+
+class Gate(Protocol):
+    """Judges a plan before it gets its name."""
+
+    def __call__(self, options: BuildOptions, manifest: Manifest, plan: bytes) -> GateRecord:
+        """What is said of `plan`, which will stand under `options.plan`."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,7 @@ class _Job:
     key: str  # fingerprint of everything that goes into the plan
     source: Source
     begun: float
+    gate: Gate | None = None
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -60,18 +68,18 @@ class _Job:
         }
 
 
-def build_engine(options: BuildOptions, report: Reporter = SILENT) -> Manifest:
+def build_engine(options: BuildOptions, report: Reporter = SILENT, gate: Gate | None = None) -> Manifest:
     """Make the typed graph, the plan and the manifest; what is there already for the same content is reused.
 
     Ctrl-C stops it and leaves no half-written file. One build of the same output runs at a time. With
-    `options.from_typed` neither onnx nor ModelOpt is needed.
+    `options.from_typed` neither onnx nor ModelOpt is needed. A plan that `gate` fails does not get its name.
 
     Raises:
         UsageError: Options that do not go together, a bad profile (ProfileError), a foreign graph (GraphError), an
             unusable calibration set (CalibrationError).
         MissingError: No TensorRT or no ModelOpt here; or nothing can be written, or another build of the same output is
             running (StorageError).
-        BuildError: TensorRT gave no plan, or one without a layer in the precision asked for.
+        BuildError: TensorRT gave no plan, or one without a layer in the precision asked for, or one that fails `gate`.
     """
     begun = time.monotonic()
     info, digest = model_of(options)
@@ -85,9 +93,10 @@ def build_engine(options: BuildOptions, report: Reporter = SILENT) -> Manifest:
     if options.from_typed is None:
         check_typed(options, flavour.takes, report)
     with output_lock(options.plan), source_of(options, flavour, info, digest, report) as source:
-        job = _Job(options, flavour, recipe, _key(source.record, flavour, recipe), source, begun)
+        recipe = replace(recipe, pinned=_pinned(source.record))
+        job = _Job(options, flavour, recipe, _key(source.record, flavour, recipe), source, begun, gate)
         if reused := _reusable(job, report):
-            return reused
+            return _judged_again(job, reused)
         return _make(job, report)
 
 
@@ -121,9 +130,43 @@ def _make(job: _Job, report: Reporter) -> Manifest:
     if not flavour.strongly_typed:
         prove(built.tally, options.precision, report)
     manifest = _manifest(job, parsed, built, layers_of(flavour, built, recipe, report))
+    if job.gate is not None:
+        said = job.gate(options, manifest, built.plan)
+        if said.passed is False:
+            raise _failed(options, said, "it did not get its name")
+        manifest = manifest.model_copy(update={"gate": said})
     write_together([(options.plan, built.plan), (manifest_path(options.plan), manifest.to_json())])
     timings.keep(built.timing_cache, lambda ours, theirs: flavour.merge_timings(parsed, ours, theirs), report)
     return manifest
+
+
+def _judged_again(job: _Job, manifest: Manifest) -> Manifest:
+    """The manifest of a reused plan, with the gate's word where it has none yet."""
+    if job.gate is None or (manifest.gate is not None and manifest.gate.passed is not None):
+        return manifest
+    said = job.gate(job.options, manifest, job.options.plan.read_bytes())
+    if said.passed is False:
+        raise _failed(job.options, said, "it stands there from a build that did not ask, and was left there")
+    judged = manifest.model_copy(update={"gate": said})
+    if judged != manifest:
+        judged.write(manifest_path(job.options.plan))
+    return judged
+
+
+def _failed(options: BuildOptions, said: GateRecord, outcome: str) -> BuildError:
+    return BuildError(
+        f"{options.plan} is not good enough on {said.pictures} pictures ({said.origin}), and {outcome}: {said.reason}\n"
+        f"  nearest to or beyond its limits: {said.worst}",
+        allowed="what the limits of its precision say (docs/accuracy.md), or --no-gate",
+        run=f"face3d-trt bisect --typed {options.typed} --onnx {options.onnx}"
+        + ("    # or: build --int8 --until-passes" if options.precision == "int8" else ""),
+    )
+
+
+def _pinned(record: TypedRecord) -> tuple[str, ...]:
+    """Nodes that the builder has to be told of; in an int8 graph the lack of Q/DQ pairs tells it."""
+    by_flag = record.precision == "fp16" and not record.strongly_typed
+    return tuple(node.node for node in record.kept) if by_flag else ()
 
 
 def _key(record: TypedRecord, flavour: Flavour, recipe: Recipe) -> str:

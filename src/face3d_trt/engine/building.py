@@ -79,19 +79,36 @@ def configure(flavour: Flavour, config: api.BuilderConfig, parsed: Parsed, recip
     if recipe.targets:
         _set_targets(flavour, config, recipe.targets)
     if not flavour.strongly_typed:
-        set_precision(trt, config, parsed.network, recipe.precision)
+        set_precision(trt, config, parsed.network, recipe.precision, recipe.pinned)
 
 
-def set_precision(trt: api.Module, config: api.BuilderConfig, network: api.Network, precision: Precision) -> None:
-    """Where the graph's types do not bind: the flags, and the decode pinned to float32."""
+def set_precision(
+    trt: api.Module,
+    config: api.BuilderConfig,
+    network: api.Network,
+    precision: Precision,
+    kept: tuple[str, ...] = (),
+) -> None:
+    """Where the graph's types do not bind: the flags, and the decode and the nodes `kept` pinned to float32.
+
+    Raises:
+        BuildError: The network has no layer of one of these names.
+    """
     if precision == "fp32":
         return
     config.set_flag(trt.BuilderFlag.FP16)
     if precision == "int8":
         config.set_flag(trt.BuilderFlag.INT8)
     pinned = False
-    for layer in (network.get_layer(index) for index in range(network.num_layers)):
-        if layer.name.startswith(_DECODE) and layer.type.name != "CONSTANT":
+    layers = [network.get_layer(index) for index in range(network.num_layers)]
+    if lost := sorted(set(kept) - {layer.name for layer in layers}):
+        raise BuildError(
+            f"TensorRT has no layer for {lost[0]}, which was to stay in float32",
+            allowed="nodes that TensorRT's parser turns into a layer of that name",
+            run="face3d-trt build --fp16, with a --keep list without it",
+        )
+    for layer in layers:
+        if (layer.name.startswith(_DECODE) or layer.name in kept) and layer.type.name != "CONSTANT":
             outputs = [layer.get_output(index) for index in range(layer.num_outputs)]
             if all(tensor.dtype == trt.DataType.FLOAT for tensor in outputs):
                 layer.precision = trt.DataType.FLOAT

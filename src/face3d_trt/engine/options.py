@@ -43,6 +43,7 @@ class BuildOptions:
         version_compat: A plan for later TensorRTs too, slower and with code inside.
         from_typed: A typed graph with its record, to build from these alone: `onnx`, `precision`, `calibration` and
             `method` are then what the record says.
+        keep: File with nodes that stay in higher precision, as `bisect` writes it.
     """
 
     onnx: Path = Path(DEFAULT_ONNX)
@@ -58,6 +59,7 @@ class BuildOptions:
     hardware_compat: bool = False
     version_compat: bool = False
     from_typed: Path | None = None
+    keep: Path | None = None
 
     @property
     def plan(self) -> Path:
@@ -124,7 +126,9 @@ class BuildOptions:
 
     def precision_options(self, takes: Takes) -> PrecisionOptions:
         """Which typed graph to make."""
-        return PrecisionOptions(self.precision, self.calibration, self.method, takes.strongly_typed, takes.opset)
+        return PrecisionOptions(
+            self.precision, self.calibration, self.method, takes.strongly_typed, takes.opset, self.keep
+        )
 
     def _typed_words(self) -> list[str]:
         return ["--typed", str(self.from_typed)]
@@ -135,6 +139,8 @@ class BuildOptions:
             words += ["--calib", str(self.calibration)]
         if self.precision == "int8":
             words += ["--calib-method", self.method]
+        if self.keep is not None:
+            words += ["--keep", str(self.keep)]
         return words
 
 
@@ -164,6 +170,12 @@ def check_typed(options: BuildOptions, takes: Takes, report: Reporter) -> None:
             "int8 needs pictures of faces to calibrate on",
             allowed="a folder of aligned crops or photos",
             run="face3d-trt build --int8 --calib calibration/",
+        )
+    if options.keep is not None and options.precision == "fp32":
+        raise UsageError(
+            f"--keep {options.keep} means nothing with --fp32: every node is in float32",
+            allowed="--keep FILE with --fp16 or --int8",
+            run=f"face3d-trt build --fp16 --keep {options.keep}",
         )
     uses_faces = options.precision == "int8" or (options.precision == "fp16" and takes.strongly_typed)
     if options.calibration is not None and not uses_faces:

@@ -56,7 +56,7 @@ def write_typed(options: BuildOptions, generation: str | None = None, report: Re
         UsageError: An unknown generation; a graph, or pictures, that do not serve.
         MissingError: No generation is named and no TensorRT is here; or no ModelOpt; or nothing can be written.
     """
-    takes = _takes(generation, report)
+    takes = takes_of(generation, report)
     check_typed(options, takes, report)
     with output_lock(options.typed):
         return typed_graph(options.onnx, options.typed, options.precision_options(takes), report)
@@ -134,7 +134,13 @@ def typed_bytes(options: BuildOptions, record: TypedRecord) -> bytes:
     return data
 
 
-def _takes(generation: str | None, report: Reporter) -> Takes:
+def takes_of(generation: str | None, report: Reporter) -> Takes:
+    """The kind of graph that a generation of TensorRT takes; None: the one of this machine.
+
+    Raises:
+        UsageError: There is no such generation.
+        MissingError: None is named, and no TensorRT is here.
+    """
     if generation is None:
         try:
             return find_flavour(report).takes

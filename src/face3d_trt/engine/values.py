@@ -27,6 +27,7 @@ class Recipe:
         optimization_level: 0 to 5: how long TensorRT looks for faster kernels; None is its default, 3.
         hardware_compat: Build for every GPU of Ampere and newer, not for this one alone.
         version_compat: Build for later TensorRTs too.
+        pinned: Nodes that have to compute in float32, where flags decide over the types of the rest.
     """
 
     precision: Precision
@@ -36,6 +37,7 @@ class Recipe:
     optimization_level: int | None = None
     hardware_compat: bool = False
     version_compat: bool = False
+    pinned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

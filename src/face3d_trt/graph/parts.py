@@ -81,6 +81,14 @@ def split(model: ModelProto) -> Parts:
     return Parts(frame, front, network, decode)
 
 
+def network_of(typed: ModelProto, parts: Parts) -> ModelProto:
+    """The network part of a joined graph of any precision, which is of the same export as `parts`."""
+    network = _extract(typed, "network", (COEFFS,))
+    del network.graph.input[:]
+    network.graph.input.extend(parts.network.graph.input)
+    return network
+
+
 def join(parts: Parts) -> ModelProto:
     """Put the parts together again under the names, dynamic dimensions and metadata of the export; checked by onnx.
 

@@ -16,10 +16,11 @@ from face3d_trt.graph.fp16 import RANGE_FACES, Typed, to_fp16
 from face3d_trt.graph.front import gather_channels
 from face3d_trt.graph.info import load_graph, read_info
 from face3d_trt.graph.int8 import FEW_IMAGES, METHODS, RECOMMENDED_IMAGES, Method, to_int8
+from face3d_trt.graph.keep import check_names, keep_higher, read_keep
 from face3d_trt.graph.macs import int8_share
 from face3d_trt.graph.opset import at_opset, opset_of
-from face3d_trt.graph.parts import join, split
-from face3d_trt.records import Calibration, Precision, TypedRecord
+from face3d_trt.graph.parts import Parts, join, network_of, split
+from face3d_trt.records import Calibration, KeptNode, Precision, TypedRecord
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class PrecisionOptions:
         strongly_typed: Whether the graph's types decide the precision. If not, a float32 graph is made: plain for
             "fp16", with Q/DQ pairs for "int8".
         opset: ONNX operator set of the result.
+        keep: File with nodes that stay in higher precision, as `bisect` writes it.
     """
 
     precision: Precision
@@ -57,6 +59,7 @@ class PrecisionOptions:
     method: Method = "output"
     strongly_typed: bool = True
     opset: int = 19
+    keep: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
 
     Raises:
         GraphError: `onnx` is missing, is not one of ours, or is a typed graph already.
+        UsageError: The list of nodes to keep is damaged, or names one that the network has not.
         CalibrationError: There is no usable picture in the calibration folder.
         MissingError: ModelOpt is not installed.
         StorageError: The result cannot be written; nothing is left under its name.
@@ -87,14 +91,16 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
         raise UsageError(
             f"the typed graph would overwrite {onnx}", allowed="another output", run="face3d-trt build -o OTHER.plan"
         )
+    wanted = read_keep(options.keep) if options.keep is not None else ()
     model, source = load_graph(onnx)
     try:
         split(model)  # refuses a foreign graph before any work
     except GraphError as error:
         raise GraphError(f"{onnx}: {error.problem}", allowed=error.allowed, run=error.run) from error
+    check_names([entry.node for entry in wanted], model, str(options.keep))
     faces = _faces(model, options, report)
     tools = {name: _version(_MODULES[name]) for name in _TOOLS[options.precision]}
-    key = _key(source, options, faces, tools)
+    key = _key(source, options, faces, tools, wanted)
     calibration = faces.calibration if faces else None
     opset = options.opset if not options.strongly_typed else max(options.opset, opset_of(model))
     facts: dict[str, Any] = {
@@ -107,7 +113,13 @@ def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Rep
         return reused
 
     parts = split(at_opset(model, opset))
-    typed = _convert(parts.network, parts.image, options, faces, report)
+    plain = _key(source, options, faces, tools, ())
+    own_front = not options.strongly_typed and parts.front is not None  # which the graph that lies there has lost
+    if wanted and not own_front and (base := _base(output, plain)):
+        report.stage(f"reused   {base.where} (same graph, pictures and tools), some nodes of it kept higher")
+        typed = _keeping(base.typed(parts), parts.network, options, wanted)
+    else:
+        typed = _keeping(_convert(parts.network, parts.image, options, faces, report), parts.network, options, wanted)
     result = join(parts.with_network(at_opset(typed.network, opset)))
     if not options.strongly_typed:
         gather_channels(result)
@@ -150,6 +162,15 @@ def _convert(
         report.stage(f"converting to fp16 by AutoCast on {len(faces.crops)} faces")
         return to_fp16(network, image, to_input(faces.crops, "float32"))
     return Typed(network, ())
+
+
+def _keeping(typed: Typed, network: ModelProto, options: PrecisionOptions, wanted: tuple[KeptNode, ...]) -> Typed:
+    """With the nodes `wanted` in higher precision; under a flag for fp16, the builder is told so instead."""
+    names = {entry.node for entry in wanted}
+    before = tuple(entry for entry in typed.kept if entry.node not in names)
+    by_flag = options.precision == "fp16" and not options.strongly_typed
+    changed = typed.network if by_flag else keep_higher(typed.network, network, names)
+    return Typed(changed, (*before, *wanted), typed.note)
 
 
 def _faces(model: ModelProto, options: PrecisionOptions, report: Reporter) -> _Faces | None:
@@ -204,7 +225,13 @@ def _collect(model: ModelProto, folder: Path, report: Reporter, limit: int | Non
     return collect_faces(folder, read_info(model).template, report=report, limit=limit, by_content=limit is not None)
 
 
-def _key(source: str, options: PrecisionOptions, faces: _Faces | None, tools: dict[str, str]) -> str:
+def _key(
+    source: str,
+    options: PrecisionOptions,
+    faces: _Faces | None,
+    tools: dict[str, str],
+    wanted: tuple[KeptNode, ...],
+) -> str:
     return fingerprint(
         PASS_VERSION,
         source,
@@ -214,6 +241,7 @@ def _key(source: str, options: PrecisionOptions, faces: _Faces | None, tools: di
         options.method if options.precision == "int8" else "",
         faces.fingerprint if faces else "",
         *sorted(tools.items()),
+        *sorted(f"keep {entry.node}" for entry in wanted),
     )
 
 
@@ -265,6 +293,30 @@ def _twin(output: Path, key: str) -> tuple[TypedRecord, bytes, Path] | None:
         if made and made[0].fingerprint == key:
             return *made, other
     return None
+
+
+@dataclass(frozen=True)
+class _Base:
+    """A typed graph that lies there, of which the one that is wanted differs by nodes that are kept alone."""
+
+    where: Path
+    record: TypedRecord
+    data: bytes
+
+    def typed(self, parts: Parts) -> Typed:
+        """As the precision pass gave it."""
+        import onnx
+
+        return Typed(network_of(onnx.load_model_from_string(self.data), parts), self.record.kept)
+
+
+def _base(output: Path, plain: str) -> _Base | None:
+    """The typed graph of the same content with no node kept: under `output`, or in its folder."""
+    found = _made(output, SILENT)
+    if found and found[0].fingerprint == plain:
+        return _Base(output, *found)
+    twin = _twin(output, plain)
+    return _Base(twin[2], twin[0], twin[1]) if twin else None
 
 
 def _write(output: Path, data: bytes, record: TypedRecord) -> None:

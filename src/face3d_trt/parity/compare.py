@@ -17,8 +17,10 @@ from face3d_trt.report import SILENT, Reporter
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from face3d_trt.decode import Decoder
     from face3d_trt.parity.basis import Bases, Basis
     from face3d_trt.parity.batches import Batch
+    from face3d_trt.parity.exhibits import Exhibit
     from face3d_trt.parity.measure import Measurement
     from face3d_trt.parity.memory import HostMemory
     from face3d_trt.parity.runners import Candidate
@@ -87,8 +89,28 @@ def compare(options: CompareOptions, report: Reporter = SILENT) -> Verdict:
     return next(compare_each([options], report))
 
 
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A verdict, and what is needed to show it.
+
+    Attributes:
+        verdict: All that was found.
+        exhibits: Its worst pictures.
+        decoder: The morphable model; None: there is none.
+    """
+
+    verdict: Verdict
+    exhibits: tuple[Exhibit, ...]
+    decoder: Decoder | None
+
+
 def compare_each(every: Iterable[CompareOptions], report: Reporter = SILENT) -> Iterator[Verdict]:
     """`compare` for several plans; what they share (model, pictures, the truth about them) is computed once."""
+    return (comparison.verdict for comparison in comparisons(every, report))
+
+
+def comparisons(every: Iterable[CompareOptions], report: Reporter = SILENT) -> Iterator[Comparison]:
+    """The same with the worst pictures; raises as `compare`."""
     from face3d_trt.parity.basis import Bases
 
     bases = Bases(report)
@@ -96,7 +118,7 @@ def compare_each(every: Iterable[CompareOptions], report: Reporter = SILENT) -> 
         yield _compare(options, bases, report)
 
 
-def _compare(options: CompareOptions, bases: Bases, report: Reporter) -> Verdict:
+def _compare(options: CompareOptions, bases: Bases, report: Reporter) -> Comparison:
     _require(options)
     from face3d_trt.parity.batches import batches
     from face3d_trt.parity.candidates import candidates_of, check_files, files_of
@@ -110,7 +132,7 @@ def _compare(options: CompareOptions, bases: Bases, report: Reporter) -> Verdict
     checks = (*check_files(files, manifest), basis.checkpoint)
     candidates, notes = candidates_of(files, manifest, checks)
     found = _measured(manifest, basis, candidates, sizes, limits, report)
-    return Verdict(
+    verdict = Verdict(
         plan=str(options.plan),
         precision=manifest.precision,
         model=basis.model,
@@ -131,6 +153,7 @@ def _compare(options: CompareOptions, bases: Bases, report: Reporter) -> Verdict
         notes=(*notes, *basis.notes, *found.notes),
         version=__version__,
     )
+    return Comparison(verdict, found.exhibits, basis.decoder)
 
 
 def _require(options: CompareOptions) -> None:
@@ -159,6 +182,7 @@ class _Found:
     faces: tuple[FaceRow, ...]
     failures: tuple[Failure, ...]
     notes: tuple[str, ...]
+    exhibits: tuple[Exhibit, ...]
 
 
 def _measured(
@@ -169,6 +193,7 @@ def _measured(
     limits: Limits,
     report: Reporter,
 ) -> _Found:
+    from face3d_trt.parity.exhibits import choose_exhibits
     from face3d_trt.parity.gate import broken_failures, judge, reference_failures, unrun_failures
     from face3d_trt.parity.gather import Gatherer
     from face3d_trt.parity.meaning import Meter, find_similarity
@@ -206,6 +231,7 @@ def _measured(
             *unlike,
         ),
         notes=(*notes, *_remarks(rows, found, basis), *_unmeasured(basis, similarity is not None)),
+        exhibits=choose_exhibits(reference, gatherer, faces, meaning, rows),
     )
 
 

@@ -21,6 +21,11 @@ def engine_candidate(plan: Path, manifest: Manifest) -> Candidate | str:
     Raises:
         PlanError: TensorRT cannot read the plan although it should.
     """
+    return bytes_candidate(plan.read_bytes(), manifest)
+
+
+def bytes_candidate(plan: bytes, manifest: Manifest) -> Candidate | str:
+    """The same for a plan that is in no file yet."""
     if not visible_gpus():
         return "this machine has no GPU"
     try:
@@ -29,5 +34,5 @@ def engine_candidate(plan: Path, manifest: Manifest) -> Candidate | str:
         return error.problem
     if reason := flavour.can_run(manifest):
         return reason
-    runners = flavour.runners(plan.read_bytes(), host_code=manifest.version_compat)
+    runners = flavour.runners(plan, host_code=manifest.version_compat)
     return Candidate("tensorrt", f"{flavour}, the plan", manifest.precision, runners, on_host=False)

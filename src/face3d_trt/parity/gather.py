@@ -114,6 +114,11 @@ class Gatherer:
             if self._seen[name, index].worst
         )
 
+    def answer(self, candidate: str, index: int, batch: Batch) -> Array | None:
+        """The coefficients (257,) of one picture that were measured at `batch`; None: they were not gathered."""
+        seen = self._seen.get((candidate, index), _Seen())
+        return next((row for row, at in zip(seen.rows, seen.batches, strict=True) if at == batch), None)
+
     def _decode(self, seen: _Seen, index: int, reference: Truths) -> None:
         assert self._meter is not None
         for size in dict.fromkeys((batch.height, batch.width) for batch in seen.batches):

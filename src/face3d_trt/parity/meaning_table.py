@@ -32,11 +32,11 @@ def meaning_table(title: str, rows: Sequence[MeaningRow]) -> Table:
     for row in rows:
         table.add_row(
             MEASURES[row.measure].label,
-            _number(row.median, row.measure),
+            number(row.median, row.measure),
             _limit(row.allowed_median, row.gated),
-            _number(row.p95, row.measure),
+            number(row.p95, row.measure),
             _limit(row.allowed_p95, row.gated),
-            _number(row.worst, row.measure),
+            number(row.worst, row.measure),
             _limit(row.allowed_worst, row.gated),
             ("ok" if row.gated else "-") if row.passed else "FAIL",
         )
@@ -57,7 +57,7 @@ def exact_graph(title: str, rows: Sequence[MeaningRow]) -> str:
     """A line in the place of a table of zeros."""
     worst = {row.measure: row.worst for row in rows}
     parts = [
-        f"{_number(worst[name], name)} {MEASURES[name].unit}"
+        f"{number(worst[name], name)} {MEASURES[name].unit}"
         for name in ("vertex_max", "mesh_max", "landmark_max")
         if name in worst
     ]
@@ -74,7 +74,7 @@ def _limit(value: float | None, gated: bool) -> str:
     return f"{value:g}" if gated and value is not None else "-"
 
 
-def _number(value: float, measure: str) -> str:
+def number(value: float, measure: str) -> str:
     """Four significant digits at most, five decimals for SSIM, no exponent below a million."""
     if not math.isfinite(value):
         return "-"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from face3d_trt.errors import ModelError
-from face3d_trt.records import Manifest, manifest_path
+from face3d_trt.records import Manifest, ModelInfo, manifest_path
 
 
 def find_directory(named: str, plan: Path) -> Path | None:
@@ -22,14 +22,20 @@ def exported_model(manifest: Manifest, plan: Path) -> str:
     Raises:
         ModelError: It was a directory, which is not found any more.
     """
-    info = manifest.model
-    if info.revision is not None:
-        return f"{info.source}@{info.revision}"
-    directory = find_directory(info.source, plan)
-    if directory is None:
+    found = find_model(manifest.model, plan)
+    if found is None:
         raise ModelError(
-            f"the model directory {info.source} of {manifest_path(plan)} is not here, nor beside or above the plan",
+            f"the model directory {manifest.model.source} of {manifest_path(plan)} is not here, nor beside or above "
+            "the plan",
             allowed="the directory that was exported, wherever it is now",
             run=f"face3d-trt compare --plan {plan} --model DIRECTORY",
         )
-    return str(directory)
+    return found
+
+
+def find_model(info: ModelInfo, beside: Path) -> str | None:
+    """The same for a model by its facts, looked for from here and from the folder of `beside`; None: not found."""
+    if info.revision is not None:
+        return f"{info.source}@{info.revision}"
+    directory = find_directory(info.source, beside)
+    return None if directory is None else str(directory)

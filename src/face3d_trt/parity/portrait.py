@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Array = npt.NDArray[Any]
+LARGE = 16  # px of a triangle's box along either side, above which it is not drawn together with others
 Hits = tuple[Array, Array, Array, Array]  # pixel, depth, triangle, weights of its corners
 
 
@@ -53,50 +54,74 @@ class Portrait:
         return pictures
 
 
-def visible(points: Array, triangles: Array) -> tuple[Array, Array, Array]:
+def visible(points: Array, triangles: Array, scale: int = 1) -> tuple[Array, Array, Array]:
     """The surface point at the centre of every pixel of the crop that shows one.
 
     Args:
         points: (V, 3) in world space.
         triangles: (F, 3).
+        scale: Pixels for each of the crop's, along either side.
 
     Returns:
         Index of the pixel in the flattened crop (P,), ascending; the corners of the nearest triangle there (P, 3); and
         their weights (P, 3), which sum to 1.
     """
-    placed, depth = project(points), CAMERA_Z - points[:, 2]
-    found = [hit for hit in _hits(placed[triangles], depth[triangles]) if len(hit[0])]
+    placed, depth = project(points) * scale, CAMERA_Z - points[:, 2]
+    found = [hit for hit in _hits(placed[triangles], depth[triangles], CROP * scale) if len(hit[0])]
+    if not found:
+        return np.empty(0, np.intp), np.empty((0, 3), triangles.dtype), np.empty((0, 3), np.float32)
     pixel, distance, triangle, weights = (np.concatenate(part) for part in zip(*found, strict=True))
     order = np.lexsort((distance, pixel))
     pixel, first = np.unique(pixel[order], return_index=True)
     return pixel, triangles[triangle[order][first]], weights[order][first].astype(np.float32)
 
 
-def _hits(placed: Array, depth: Array) -> Iterator[Hits]:
-    """For each offset from the upper left of the triangles' boxes, those triangles that cover the pixel there.
+def boxes(placed: Array, side: int) -> tuple[Array, Array]:
+    """The pixels that triangles may cover.
+
+    Args:
+        placed: (F, 3, 2) px.
+        side: Of the picture, in its pixels.
+
+    Returns:
+        Column and row of the upper left (F, 2), and how many columns and rows (F, 2): none where it is outside.
+    """
+    low = np.clip(np.ceil(placed.min(axis=1) - 0.5), 0, side).astype(int)
+    high = np.clip(np.floor(placed.max(axis=1) - 0.5), -1, side - 1).astype(int)
+    return low, np.maximum(high - low + 1, 0)
+
+
+def _hits(placed: Array, depth: Array, side: int) -> Iterator[Hits]:
+    """What triangles cover: those of many pixels one by one, the others together for each pixel of their boxes.
 
     Args:
         placed: (F, 3, 2) px.
         depth: (F, 3).
+        side: Of the picture, in its pixels.
     """
-    low = np.ceil(placed.min(axis=1) - 0.5).astype(int)
-    extent = np.floor(placed.max(axis=1) - 0.5).astype(int) - low + 1
+    low, extent = boxes(placed, side)
     a, b, c = (placed[:, corner] for corner in range(3))
     area = _cross(b - a, c - a)
-    for row in range(int(extent[:, 1].max(initial=0))):
-        for column in range(int(extent[:, 0].max(initial=0))):
-            chosen = np.flatnonzero((extent > (column, row)).all(axis=1) & (area != 0))
-            at = low[chosen] + (column, row)
-            centre = at + 0.5
-            parts = [_cross(q[chosen] - centre, r[chosen] - centre) for q, r in ((b, c), (c, a), (a, b))]
-            weights = np.stack(parts, 1) / area[chosen, None]
-            hit = (weights >= 0).all(axis=1) & ((at >= 0) & (at < CROP)).all(axis=1)
-            yield (
-                at[hit, 1] * CROP + at[hit, 0],
-                (weights[hit] * depth[chosen[hit]]).sum(axis=1),
-                chosen[hit],
-                weights[hit],
-            )
+    there = area != 0
+
+    def cover(chosen: Array, at: Array) -> Hits:
+        """The triangles `chosen`, (P,), at the centres of the pixels `at`, (P, 2)."""
+        centre = at + 0.5
+        parts = [_cross(q[chosen] - centre, r[chosen] - centre) for q, r in ((b, c), (c, a), (a, b))]
+        weights = np.stack(parts, 1) / area[chosen, None]
+        hit = (weights >= 0).all(axis=1)
+        nearest = (weights[hit] * depth[chosen[hit]]).sum(axis=1)
+        return at[hit, 1] * side + at[hit, 0], nearest, chosen[hit], weights[hit]
+
+    large = (extent > LARGE).any(axis=1)
+    for index in np.flatnonzero(large & there):
+        columns, rows = extent[index]
+        offsets = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), -1).reshape(-1, 2)
+        yield cover(np.full(len(offsets), index), low[index] + offsets)
+    for row, column in np.ndindex(LARGE, LARGE):
+        chosen = np.flatnonzero((extent > (column, row)).all(axis=1) & there & ~large)
+        if len(chosen):
+            yield cover(chosen, low[chosen] + (column, row))
 
 
 def _cross(u: Array, v: Array) -> Array:

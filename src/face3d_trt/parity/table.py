@@ -48,7 +48,7 @@ def show(verdict: Verdict, console: Console) -> None:
     say("Worst batch shown. relative: norm of error / norm of variation between pictures", "dim")
     for note in verdict.notes:
         say(f"note: {note}")
-    for failure in _condensed(verdict.failures):
+    for failure in condensed(verdict.failures):
         say(f"failed: {failure}", "red")
     say(summary(verdict), "bold green" if verdict.passed else "bold red")
 
@@ -115,7 +115,7 @@ def _percent(share: float) -> str:
     return f"{share * 100:.3g} %" if share < 100 else f"{share:.1e} x"
 
 
-def _condensed(failures: Sequence[Failure]) -> Iterator[str]:
+def condensed(failures: Sequence[Failure]) -> Iterator[str]:
     """The first failure of each output or group and candidate, with the other batches it failed at."""
     grouped: dict[tuple[str | None, ...], list[Failure]] = {}
     for failure in failures:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from face3d_trt.engine.profile import Layout
 
 _TO_NCHW, _TO_NHWC = "images.transpose(0, 3, 1, 2)", "images.transpose(0, 2, 3, 1)"
+_OVERSHOOT = 0.5  # of bicubic and Lanczos kernels, at the hardest edge
+_DARK = 8  # a picture whose brightest value is below that, of 255, is black
 _WANTED = {"float32": "(batch, 3, height, width)", "uint8": "(batch, height, width, 3)"}
 
 
@@ -170,13 +172,15 @@ def wrong_values(images: npt.NDArray[Any], slack: float) -> InputError:
     if not_finite:
         return InputError(f"images have {not_finite} values that are {kind}, the first in row {first}", allowed=allowed)
     problem = f"images have values from {low:.4g} to {high:.4g}, the first outside 0..1 in row {first}"
-    if low >= 0 and 1 < high <= 255:
+    if low >= -_OVERSHOOT and high <= 1 + _OVERSHOOT:
+        return InputError(f"{problem}, as resampling overshoots", allowed=allowed, run="engine(np.clip(images, 0, 1))")
+    if low >= 0 and _DARK <= high <= 255:
         return InputError(f"{problem}: they look like 0..255", allowed=allowed, run="engine(images / np.float32(255))")
     if low < 0:
         return InputError(
             f"{problem}: they look standardized, and mean and standard deviation are not taken out for this network",
             allowed=allowed,
-            run="np.clip(images, 0, 1)    # after resampling that overshoots",
+            run="engine(images * std + mean)    # with those that were taken out, per channel",
         )
     return InputError(problem, allowed=allowed)
 

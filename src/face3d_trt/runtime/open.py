@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from face3d_trt.engine.gpu import visible_gpus
-from face3d_trt.errors import UsageError
+from face3d_trt.errors import MissingError, UsageError
 from face3d_trt.runtime.engine import Engine
 from face3d_trt.runtime.options import check_engine, check_number
 from face3d_trt.runtime.ort import OrtEngine, has_cuda
@@ -48,6 +48,12 @@ def open_engine(
     if path.suffix == ".onnx":
         on_gpu = on == "gpu" or (on == "auto" and bool(visible_gpus()) and has_cuda())
         return OrtEngine(path, device if on_gpu else "cpu", check=check)
+    if on == "gpu" and not visible_gpus():
+        raise MissingError(
+            f"{path} does not run on a GPU here: this machine has none that CUDA sees",
+            allowed="on='auto' or on='cpu', which run its typed ONNX on the CPU",
+            run="nvidia-smi    # and CUDA_VISIBLE_DEVICES may hide it",
+        )
     if on == "gpu" or (on == "auto" and visible_gpus()):
         return Engine(path, device, **options)
     twin = OrtEngine(path, "cpu", check=check)

@@ -1,0 +1,139 @@
+"""Headless Chromium over its debugging pipe: the DevTools protocol needs no package."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_ABOVE = 10  # descriptors that are in nobody's way: Chromium reads from 3 and writes to 4
+
+
+def find_chromium() -> str | None:
+    """Where Chromium is; None: it is not installed."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Tab:
+    """One page in one browser.
+
+    Attributes:
+        requests: URLs that were asked for.
+        complaints: What the page's console was told.
+    """
+
+    def __init__(self, write: int, read: int) -> None:
+        self._write, self._read = write, read
+        self._left = b""
+        self._count = 0
+        self._session: str | None = None
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+
+    def attach(self) -> None:
+        """Open the tab and listen to it."""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Ask the browser for something, and wait for its answer."""
+        self._count += 1
+        message = {"id": self._count, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self._count:
+                assert "error" not in answer, answer
+                return answer["result"]  # type: ignore[no-any-return]
+
+    def open(self, path: Path, *, width: int = 1200, dark: bool = False, media: str = "screen") -> None:
+        """Load a file, in a window of `width` px."""
+        self.requests.clear()
+        self.complaints.clear()
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        while self.run("document.readyState + location.protocol") != "completefile:":
+            pass
+
+    def run(self, script: str) -> Any:
+        """The value of a JavaScript expression."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def picture(self, path: Path, height: int | None = None) -> None:
+        """Save the page as a PNG, `height` px of it or all."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": 1}
+        answer = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def pdf(self) -> bytes:
+        """The page as it would be printed on A4."""
+        answer = self.call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True)
+        return base64.b64decode(answer["data"])
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._left:
+            data = os.read(self._read, 1 << 20)
+            assert data, "the browser has gone"
+            self._left += data
+        text, _, self._left = self._left.partition(b"\0")
+        message: dict[str, Any] = json.loads(text)
+        match message.get("method"):
+            case "Network.requestWillBeSent":
+                self.requests.append(message["params"]["request"]["url"])
+            case "Log.entryAdded":
+                self.complaints.append(message["params"]["entry"]["text"])
+            case "Runtime.exceptionThrown" | "Runtime.consoleAPICalled":
+                self.complaints.append(text.decode())
+        return message
+
+
+@contextlib.contextmanager
+def browser(path: str) -> Iterator[Tab]:
+    """Start Chromium; it ends with the block."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        options = ("--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+        arguments = [path, *options, f"--user-data-dir={profile}", "--no-first-run", "--disable-dev-shm-usage"]
+        theirs_in, ours_out = _pipe()
+        ours_in, theirs_out = _pipe()
+        actions = [
+            (os.POSIX_SPAWN_DUP2, theirs_in, 3),
+            (os.POSIX_SPAWN_DUP2, theirs_out, 4),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+        ]
+        process = os.posix_spawn(path, arguments, os.environ, file_actions=actions)
+        os.close(theirs_in)
+        os.close(theirs_out)
+        tab = Tab(ours_out, ours_in)
+        try:
+            tab.attach()
+            yield tab
+        finally:
+            os.close(ours_out)  # Chromium ends when its pipe does
+            os.close(ours_in)
+            os.waitpid(process, 0)
+
+
+def _pipe() -> tuple[int, int]:
+    ends = os.pipe()
+    moved = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for end in ends)
+    for end in ends:
+        os.close(end)
+    return moved  # type: ignore[return-value]
