@@ -303,8 +303,9 @@ class FakeEvent(FakeResource):
 
     def record(self, stream: FakeStream) -> None:
         assert stream.capturing is None
-        self.ticket = ticket = threading.Event()
+        ticket = threading.Event()
         stream.put(ticket.set)
+        self.ticket = ticket  # last: an interrupted record has recorded nothing
 
     def synchronize(self) -> None:
         wait_for(self.ticket)
@@ -424,11 +425,9 @@ class FakeContext:
     def enqueue(self, stream: int) -> None:
         plan = self._plan
         plan.device.need_current()
-        assert self._busy.acquire(blocking=False), "two threads in one context"
-        try:
+        assert not self._busy.locked(), "two threads in one context"
+        with self._busy:  # Ctrl-C does not come between, as it might with acquire()
             self._put(plan.device.streams[stream])
-        finally:
-            self._busy.release()
 
     def _put(self, queue: FakeStream) -> None:
         shape, addresses = self._shape, dict(self._addresses)
