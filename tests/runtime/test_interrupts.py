@@ -1,12 +1,10 @@
-"""Ctrl-C at every place where CPython lets it in, and in a storm of real signals."""
+"""Ctrl-C at every place where CPython lets it in."""
 
 from __future__ import annotations
 
 import dis
 import functools
 import gc
-import random
-import signal
 import sys
 import threading
 import time
@@ -131,38 +129,6 @@ def test_an_interrupt_at_any_place_loses_no_room(parts, way):
             break
     assert len(kept) > 10
     check(engine(pictures(3)), pictures(3))
-    closing = threading.Thread(target=engine.close, daemon=True)
-    closing.start()
-    closing.join(30)
-    assert not closing.is_alive()
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
-def test_a_storm_of_interrupts_leaves_right_rows_and_all_room(parts):
-    engine = parts.open()
-    engine.warm_up((1, 2))
-    order, hits = random.Random(3), 0
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    ways = tuple(WAYS.values())
-    try:
-        for turn in range(400):
-            try:
-                signal.setitimer(signal.ITIMER_REAL, order.uniform(1e-5, 4e-3))
-                ways[turn % len(ways)](engine)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except KeyboardInterrupt:
-                hits += 1
-            if turn % 20 == 0:
-                check(engine(pictures(2, turn)), pictures(2, turn))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert hits > 40
-    for batch in (2, 20, 70):
-        futures = [engine.submit(pictures(batch, turn)) for turn in range(2 * RING)]
-        for turn, future in enumerate(futures):
-            check(future.result(timeout=30), pictures(batch, turn))
-    assert all_slots_work(engine)
     closing = threading.Thread(target=engine.close, daemon=True)
     closing.start()
     closing.join(30)
