@@ -301,6 +301,44 @@ def test_unknown_options_are_named(parts):
         engine(pictures(1), to="device", stream="default")
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda engine: engine.pinned("4"), "batch='4'"),
+        (lambda engine: engine.pinned(0), "batch=0"),
+        (lambda engine: engine.pinned(2.0), "batch=2.0"),
+        (lambda engine: engine.pinned(10**9), "batch=1000000000"),
+        (lambda engine: engine.warm_up("12"), "batch='12'"),
+        (lambda engine: engine.warm_up((1, None)), "batch=None"),
+        (lambda engine: engine.warm_up(True), "batch=True"),
+        (lambda engine: engine.map([], ahead="3"), "ahead='3'"),
+        (lambda engine: engine.map([], ahead=0), "ahead=0"),
+        (lambda engine: engine.map(5), "batches is int"),
+    ],
+)
+def test_numbers_that_are_none_are_named(parts, call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call(parts.open())
+    assert caught.value.allowed
+
+
+def test_one_size_is_warmed_up_like_some(parts):
+    engine = parts.open()
+    engine.warm_up(2)
+    engine.warm_up(np.int64(3))
+    check(engine(pictures(2)), pictures(2))
+
+
+def test_a_billion_rows_that_are_one_are_refused_at_once(parts):
+    engine = parts.open()
+    begun = time.perf_counter()
+    for run in (engine, engine.submit):
+        with pytest.raises(InputError, match="1,000,000,000 pictures") as caught:
+            run(np.broadcast_to(np.float32(0.5), (10**9, 3, 64, 64)))
+        assert "array_split" in caught.value.run
+    assert time.perf_counter() - begun < 5
+
+
 def test_close_can_be_called_twice_and_closed_engines_say_so(parts):
     engine = parts.open()
     engine(pictures(1))

@@ -226,8 +226,8 @@ class FakeResource:
 
 class FakeMemory(FakeResource):
     def __init__(self, device: FakeDevice, nbytes: int) -> None:
-        super().__init__(device)
         self.nbytes, self.address = nbytes, device.memory_blocks.add(nbytes)
+        super().__init__(device)
 
     def release(self) -> None:
         for stream in set(self.device.streams.values()):  # as cuMemFree does
@@ -237,10 +237,10 @@ class FakeMemory(FakeResource):
 
 class FakePinned(FakeResource):
     def __init__(self, device: FakeDevice, nbytes: int) -> None:
-        super().__init__(device)
         self.array = np.full(max(1, nbytes), POISON, np.uint8)[:nbytes]
         self.nbytes, self.address = nbytes, self.array.ctypes.data
         device.pinned_bytes += nbytes
+        super().__init__(device)
 
     def release(self) -> None:
         self.array[:] = POISON
@@ -297,14 +297,15 @@ class FakeStream(FakeResource):
 
 class FakeEvent(FakeResource):
     def __init__(self, device: FakeDevice) -> None:
-        super().__init__(device)
         self.ticket = threading.Event()
         self.ticket.set()
+        super().__init__(device)
 
     def record(self, stream: FakeStream) -> None:
         assert stream.capturing is None
-        self.ticket = ticket = threading.Event()
+        ticket = threading.Event()
         stream.put(ticket.set)
+        self.ticket = ticket  # last: an interrupted record has recorded nothing
 
     def synchronize(self) -> None:
         wait_for(self.ticket)
@@ -424,8 +425,11 @@ class FakeContext:
     def enqueue(self, stream: int) -> None:
         plan = self._plan
         plan.device.need_current()
-        assert self._busy.acquire(blocking=False), "two threads in one context"
-        queue = plan.device.streams[stream]
+        assert not self._busy.locked(), "two threads in one context"
+        with self._busy:  # Ctrl-C does not come between, as it might with acquire()
+            self._put(plan.device.streams[stream])
+
+    def _put(self, queue: FakeStream) -> None:
         shape, addresses = self._shape, dict(self._addresses)
         assert shape is not None
         assert set(addresses) == {"input", "coeffs", "vertex"}
@@ -437,7 +441,6 @@ class FakeContext:
         queue.put(lambda: self._means(addresses["input"]))
         for name in ("coeffs", "vertex"):
             queue.put(lambda name=name: self._product(name, addresses[name]))
-        self._busy.release()
 
     def _means(self, address: int) -> None:
         number = next(self._plan.runs)

@@ -14,11 +14,13 @@ from tests.runtime.engine_cases import *  # noqa: F403
 from tests.runtime.engine_cases import check
 from tests.runtime.engine_parts import Parts
 from tests.runtime.fakes import FakeDevice, FakeGraphs, FakePlan
-from tests.runtime.network import pictures
+from tests.runtime.network import LARGEST, expected, pictures
 
 from face3d_trt.errors import EngineError, MissingError
-from face3d_trt.runtime import lane, shelf, slots
+from face3d_trt.runtime import engine as engine_module
+from face3d_trt.runtime import flights, lane, shelf, slots
 from face3d_trt.runtime.copying import LARGE, copy
+from face3d_trt.runtime.engine import RING
 from face3d_trt.runtime.flights import Batch
 
 
@@ -114,19 +116,134 @@ def test_room_that_is_missing_on_the_gpu_is_an_error_of_that_call_alone(parts):
         check(engine(pictures(2)), pictures(2))
 
 
-def test_a_callback_that_hears_of_an_error_may_fetch_another_piece():
-    """As the engine does when such a callback uses it; both are about one batch."""
+def test_a_future_is_done_when_all_pieces_are_and_tells_the_first_error():
     future: Future[dict[str, np.ndarray]] = Future()
-    batch = Batch((), (), None, {}, (), future=future, left=3)
-    future.add_done_callback(lambda _: batch.landed())
-    failing = threading.Thread(target=batch.failed, args=(EngineError("the first"),), daemon=True)
-    failing.start()
-    failing.join(10)
-    assert not failing.is_alive()
-    batch.failed(EngineError("the second"))
+    batch = Batch((), (), None, {}, (), future=future, left=5)
+    heard = []
+    future.add_done_callback(lambda _: (heard.append(batch.left), batch.lock.acquire(timeout=5)))
     batch.landed()
+    batch.landed(EngineError("the first"))
+    batch.landed(EngineError("the second"))
+    assert not future.done()
+    batch.landed(EngineError("of two that were never launched"), 2)
+    assert heard == [0]
     with pytest.raises(EngineError, match="the first"):
         future.result(timeout=0)
+
+
+def test_a_failing_piece_leaves_out_to_the_others_until_they_have_landed(parts, monkeypatch):
+    """The first of three pieces fails at once; the others are held back, and write what the caller gave."""
+    engine = parts.open()
+    gate = threading.Event()
+    real = flights.land
+
+    def land(slot, place, batch, piece, *, sleeping=False):
+        if piece.start == 0:
+            raise EngineError("the first piece")
+        assert gate.wait(30)
+        real(slot, place, batch, piece, sleeping=sleeping)
+
+    images = pictures(2 * LARGEST + 3)
+    out = {"coeffs": np.zeros((len(images), 257), np.float32)}
+    with monkeypatch.context() as patch:
+        patch.setattr(flights, "land", land)
+        future = engine.submit(images, out=out)
+        with pytest.raises(TimeoutError):
+            future.exception(timeout=0.3)
+        gate.set()
+        assert "the first piece" in str(future.exception(timeout=30))
+    assert abs(out["coeffs"][LARGEST:] - expected(images)["coeffs"][LARGEST:]).max() < 2e-5
+
+
+def test_a_thread_that_does_not_start_loses_no_room(parts, monkeypatch):
+    engine = parts.open()
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        for _ in range(2 * RING):
+            with pytest.raises(EngineError, match="no thread"):
+                engine.submit(pictures(2))
+    for turn in range(2 * RING):
+        check(engine.submit(pictures(2, turn)).result(timeout=30), pictures(2, turn))
+
+
+def test_closing_in_a_callback_fetches_what_others_submit_meanwhile(parts, monkeypatch):
+    """A submit that has its slot when the callback closes the engine, and hands its flight over after that."""
+    engine = parts.open()
+    closing, launched = threading.Event(), threading.Event()
+    real = engine_module.launch
+
+    def launch(slot, batch, piece, *, sleeping=False):
+        if threading.current_thread().name == "late":
+            launched.set()
+            assert closing.wait(30)
+            time.sleep(0.2)  # in close() by now
+        return real(slot, batch, piece, sleeping=sleeping)
+
+    monkeypatch.setattr(engine_module, "launch", launch)
+    results = []
+    late = threading.Thread(target=lambda: results.append(engine.submit(pictures(20, 1))), name="late", daemon=True)
+    late.start()
+    assert launched.wait(30)
+    done = threading.Event()
+    engine.submit(pictures(20)).add_done_callback(lambda _: (closing.set(), engine.close(), done.set()))
+    assert done.wait(30)
+    late.join(30)
+    check(results[0].result(timeout=30), pictures(20, 1))
+
+
+def test_callbacks_may_warm_up_beside_another_thread(parts):
+    engine = parts.open()
+    outcomes: list[object] = []
+
+    def warm(_: object = None) -> None:
+        engine.warm_up((1, 20))
+        outcomes.append(True)
+
+    for turn in range(10):
+        futures = [engine.submit(pictures(20, turn)) for _ in range(RING)]
+        for future in futures:
+            future.add_done_callback(warm)
+        beside = threading.Thread(target=warm, daemon=True)
+        beside.start()
+        beside.join(30)
+        assert not beside.is_alive()
+        for future in futures:
+            check(future.result(timeout=30), pictures(20, turn))
+    deadline = time.monotonic() + 30
+    while len(outcomes) < 10 * (RING + 1) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(outcomes) == 10 * (RING + 1)
+
+
+def test_map_that_is_left_early_waits_for_what_reads_pinned_arrays(parts):
+    gpu = FakeDevice(delay=0.05)
+    engine = parts.open(gpu=gpu)
+    futures = []
+    real = engine.submit
+    engine.submit = lambda *args, **options: futures.append(real(*args, **options)) or futures[-1]
+    results = engine.map(engine.pinned(20) * 0 + 0.5 for _ in range(20))
+    next(results)
+    results.close()
+    assert len(futures) >= RING
+    assert all(future.done() for future in futures)
+
+
+def test_an_error_that_is_kept_keeps_no_room(parts):
+    """Its traceback holds the local variables of everything that it passed."""
+    gpu = FakeDevice(total=2 << 20)
+    engine = parts.open(gpu=gpu)
+    kept = []
+    for _ in range(2 * RING):
+        for run in (engine, lambda images: engine.submit(images).result(timeout=30)):
+            for rows in (32, 70):
+                with pytest.raises(MissingError) as caught:
+                    run(pictures(rows, 0, 96, 96))
+                kept.append(caught.value)
+    check(engine(pictures(2)), pictures(2))
 
 
 def test_nothing_stays_current_in_a_thread(parts):

@@ -76,10 +76,22 @@ MISTAKES = {
     "empty": (TAKES_FLOAT, NCHW[:0], "empty batch", "if len(images)"),
     "size": (TAKES_UINT8, np.zeros((1, 200, 224, 3), np.uint8), "height 200 and width 224", "200 x 224"),
     "0..255": (TAKES_FLOAT, NCHW * 255, "look like 0..255", "/ np.float32(255)"),
-    "standardized": (TAKES_FLOAT, NCHW * 2 - 2, "look standardized", "np.clip"),
+    "dark 0..255": (TAKES_FLOAT, NCHW * 20, "look like 0..255", "/ np.float32(255)"),
+    "overshoot": (TAKES_FLOAT, NCHW * 2.1, "as resampling overshoots", "np.clip(images, 0, 1)"),
+    "undershoot": (TAKES_FLOAT, NCHW - 0.6, "as resampling overshoots", "np.clip(images, 0, 1)"),
+    "neither": (TAKES_FLOAT, NCHW * 6, "from 3 to 3", None),
+    "standardized": (TAKES_FLOAT, NCHW * 2 - 2, "look standardized", "* std + mean"),
     "list": (TAKES_UINT8, [NHWC[0]], "images is list", "np.stack"),
     "None": (TAKES_UINT8, None, "images is NoneType", None),
     "bytes": (TAKES_UINT8, b"jpeg", "images is bytes", None),
+    "number": (TAKES_FLOAT, np.float32(0.5), "a single number (float32)", None),
+    "masked": (TAKES_FLOAT, np.ma.masked_greater(NCHW, 0.7), "a masked array", "images.filled(0)"),
+    "negated": (
+        TAKES_FLOAT,
+        torch.full((2, 3, 224, 224), -0.5j, dtype=torch.complex64).conj().imag,
+        "lazily negated",
+        "images.resolve_neg()",
+    ),
 }
 
 
@@ -91,6 +103,28 @@ def test_each_mistake_has_its_own_words(mistake):
     assert error.allowed
     if run:
         assert run in error.run
+
+
+def test_only_a_picture_is_said_to_become_an_array():
+    image = pytest.importorskip("PIL.Image").new("RGB", (224, 224))
+    assert refused(TAKES_UINT8, image).run == "np.asarray(picture)[None]"
+    for what in (None, b"jpeg", 5, np.float32(1), {"images": NHWC}):
+        assert refused(TAKES_UINT8, what).run is None
+
+
+def test_rows_that_are_one_are_looked_at_once():
+    shape = (1 << 16, 3, 224, 224)
+    begun = time.perf_counter()
+    assert TAKES_FLOAT.check(np.broadcast_to(NCHW[:1], shape)).batch == 1 << 16
+    assert "row 0" in refused(TAKES_FLOAT, np.broadcast_to(NCHW[:1] * 255, shape)).problem
+    assert "row 0" in refused(TAKES_FLOAT, np.broadcast_to(np.float32(np.nan), shape)).problem
+    assert time.perf_counter() - begun < 2
+
+
+def test_a_graph_that_is_no_plan_speaks_of_no_profiles():
+    error = refused(Spec((UINT8,), OUTPUTS, ()), np.zeros((1, 32, 224, 3), np.uint8))
+    assert "profile" not in str(error)
+    assert "64 to 1024" in error.allowed
 
 
 def test_no_two_mistakes_share_a_message():

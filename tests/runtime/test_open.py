@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from face3d_trt import OrtEngine, open_engine
+from face3d_trt import Engine, OrtEngine, open_engine
 from face3d_trt.engine.gpu import visible_gpus
-from face3d_trt.errors import MissingError, UsageError
+from face3d_trt.errors import InputError, MissingError, UsageError
 
 without_gpu = pytest.mark.skipif(bool(visible_gpus()), reason="this machine has a GPU")
 
@@ -60,3 +60,21 @@ def test_check_reaches_the_twin(float_plan):
 
     with open_engine(float_plan, on="cpu", check=False) as engine:
         assert engine(np.full((1, 3, 224, 224), 7, np.float32))["coeffs"].shape == (1, 257)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("contexts", 0), ("contexts", "2"), ("contexts", True), ("memory_limit", "1GiB"), ("memory_limit", 0)],
+)
+def test_options_that_no_engine_takes_are_refused_without_a_gpu_too(float_plan, option, value):
+    with pytest.raises(InputError, match=option) as caught:
+        open_engine(float_plan, on="cpu", **{option: value})
+    with pytest.raises(InputError, match=option):
+        Engine(float_plan, **{option: value})
+    assert caught.value.allowed
+
+
+@pytest.mark.parametrize(("option", "value"), [("depth", 2.5), ("depth", 0), ("threads", -1), ("threads", "2")])
+def test_options_of_the_twin_are_numbers(float_plan, option, value):
+    with pytest.raises(InputError, match=option):
+        OrtEngine(float_plan, **{option: value})

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.engine_cases import (  # noqa: F401
+    test_a_billion_rows_that_are_one_are_refused_at_once,
     test_a_callback_may_close_the_engine,
     test_a_part_of_a_pinned_array_is_its_own_batch,
     test_callbacks_of_futures_may_use_the_engine,
@@ -20,6 +21,8 @@ from tests.runtime.engine_cases import (  # noqa: F401
     test_images_with_any_strides_are_taken,
     test_map_keeps_the_order,
     test_map_pulls_no_more_than_there_is_room_for,
+    test_numbers_that_are_none_are_named,
+    test_one_size_is_warmed_up_like_some,
     test_only_asked_outputs_come_and_in_the_order_asked_for,
     test_picture_sizes_in_any_order_give_their_rows,
     test_pinned_arrays_are_read_where_they_lie,

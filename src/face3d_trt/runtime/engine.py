@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import functools
+import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,24 +20,30 @@ import numpy as np
 from face3d_trt.errors import EngineError, Face3DError, InputError
 from face3d_trt.runtime.dlpack import stream_handle
 from face3d_trt.runtime.fitting import Budget
-from face3d_trt.runtime.flights import Batch, Completer, fly, launch, run_here
+from face3d_trt.runtime.flights import Batch, Completer, Flight, fly, launch, run_here
 from face3d_trt.runtime.graphs import find_graphs
-from face3d_trt.runtime.inputs import DeviceImages, HostImages, Spec
+from face3d_trt.runtime.inputs import HostImages, Spec
 from face3d_trt.runtime.interface import FaceEngine, HostArray, HostResults
 from face3d_trt.runtime.lane import SMALL_ROWS, Lane
 from face3d_trt.runtime.loading import Loaded, load
 from face3d_trt.runtime.loans import Loans
 from face3d_trt.runtime.ondevice import OnDevice
+from face3d_trt.runtime.options import check_batch, check_batches, check_engine, check_index
 from face3d_trt.runtime.pieces import Piece
+from face3d_trt.runtime.pool import PATIENCE_S, Lease, SlotPool
 from face3d_trt.runtime.shelf import PLAIN_RUNS
-from face3d_trt.runtime.slots import Slot, SlotPool
 
 if TYPE_CHECKING:
     from face3d_trt.runtime.graphs import GraphMaker
+    from face3d_trt.runtime.slots import Slot
 
 _CHOICES = 64  # selections of outputs that are remembered
 RING = 3  # slots of a lane: one is uploaded, one runs, one is downloaded
+_GLANCE_S = 0.001  # between two looks of a thread that something else may need as well
+_STUCK_S = 60.0  # that a call may take on the host, with the GPU idle, until close() goes on without it
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_stuck: list[Engine] = []  # the CUDA driver frees what they have
+_log = logging.getLogger("face3d_trt")
 
 
 class Engine(FaceEngine):
@@ -83,11 +91,8 @@ class Engine(FaceEngine):
         memory_limit: int | None = None,
         check: bool = True,
     ) -> None:
-        if contexts < 1:
-            raise InputError(f"contexts={contexts}", allowed="1 or more")
-        if memory_limit is not None and memory_limit < 1:
-            raise InputError(f"memory_limit={memory_limit}", allowed="bytes, or None")
-        loaded = load(Path(plan), device)
+        contexts, memory_limit = check_engine(contexts, memory_limit)
+        loaded = load(Path(plan), check_index("device", device))
         self._start(loaded, find_graphs() if graphs else None, contexts, memory_limit, check)
 
     def _start(
@@ -100,7 +105,6 @@ class Engine(FaceEngine):
         self._lanes: tuple[Lane, ...] = ()
         self._completers: dict[Lane, Completer] = {}
         self._closing = threading.Lock()
-        self._warming = threading.Lock()
         self._loans = Loans(gpu)
         try:
             self._spec = Spec(plan.inputs, plan.outputs, plan.profiles, check=check, device=gpu.index)
@@ -116,12 +120,10 @@ class Engine(FaceEngine):
             self._free()
             raise
         self._pool = SlotPool([lane.slots for lane in self._lanes])
-        self._completers = {
-            lane: Completer(self._pool, f"face3d-trt results {index}") for index, lane in enumerate(self._lanes)
-        }
+        self._completers = {lane: Completer(f"face3d-trt results {index}") for index, lane in enumerate(self._lanes)}
         self.inputs, self.outputs, self.profiles = plan.inputs, plan.outputs, plan.profiles
         self.manifest, self.model, self.backend = loaded.manifest, loaded.model, loaded.backend
-        self.depth, self.device, self.graphs = self._pool.count, gpu.index, graphs is not None
+        self.depth, self.device, self.graphs = len(self._pool.slots), gpu.index, graphs is not None
         _close_at_exit()
         _open_engines.add(self)
 
@@ -143,7 +145,7 @@ class Engine(FaceEngine):
         if to != "host":
             raise InputError(f"to={to!r}", allowed='"host", "device"')
         batch = self._batch(images, names, out, stream)
-        run_here(self._pool, batch, self._take)
+        run_here(batch, self._pool, self._take)
         return batch.results
 
     def submit(
@@ -155,40 +157,56 @@ class Engine(FaceEngine):
         future: Future[HostResults] = Future()
         future.set_running_or_notify_cancel()
         batch.future, batch.left = future, len(batch.pieces)
-        for piece in batch.pieces:
-            slot = self._take()
-            try:
-                flight = launch(slot, batch, piece, sleeping=True)
-            except Face3DError as error:
-                self._pool.give(slot)
-                batch.failed(error)
-                break
-            except BaseException:
-                self._pool.give(slot)
-                raise
-            self._completers[slot.lane].put(flight)
+        flight: Flight | None = None
+        try:
+            for done, piece in enumerate(batch.pieces):
+                flight = Flight(batch, piece)
+                try:
+                    flight.lease = self._take()
+                    slot = flight.lease.slot
+                    completer = self._completers[slot.lane]
+                    completer.start()
+                except Face3DError as error:
+                    if not done:
+                        raise
+                    batch.landed(error, len(batch.pieces) - done)
+                    break
+                try:
+                    flight.place = launch(slot, batch, piece, sleeping=True)
+                except Face3DError as error:
+                    flight = None
+                    batch.landed(error, len(batch.pieces) - done)
+                    break
+                completer.put(flight)
+        finally:
+            flight = None
         return future
 
     def pinned(self, batch: int) -> HostArray:
         """A page-locked array; see FaceEngine. Batches of up to 16 rows are copied all the same, which takes 10 µs."""
         self._check_usable()
-        if batch < 1:
-            raise InputError(f"pinned({batch})", allowed="1 or more rows")
+        batch = check_batch("pinned", batch)
         with self._gpu.current():
             return self._loans.on_host(self._spec.shape(batch), self._spec.dtype)
 
-    def warm_up(self, batches: Iterable[int] = (1,)) -> None:
+    def warm_up(self, batches: int | Iterable[int] = (1,)) -> None:
         """Make buffers, contexts and graphs for these batch sizes, in every slot; see FaceEngine."""
-        with self._warming:  # two that collect all slots would wait for each other
-            self._check_usable()
-            slots = [self._take() for _ in range(self._pool.count)]
+        self._check_usable()
+        sizes = sorted(check_batches(batches), reverse=True)  # buffers that grow take graphs of smaller sizes away
+        checked = [self._spec.check(np.zeros(self._spec.shape(rows), self._spec.dtype)) for rows in sizes]
+        runs = dict.fromkeys((piece.rows, piece.profile) for each in checked for piece in each.pieces)
+        for slot in self._pool.slots:  # one at a time: two threads that warm up cannot wait for each other
+            heir: Lease | None = None
+            lease: Lease | None = None
             try:
-                for rows in sorted(batches, reverse=True):  # buffers that grow take the graphs of smaller sizes away
-                    checked = self._spec.check(np.zeros(self._spec.shape(rows), self._spec.dtype))
-                    self._warm(slots, checked)
+                while heir is None and (heir := self._pool.reserve(slot)) is None:
+                    self._glance()
+                while lease is None and (lease := self._pool.take_reserved(slot)) is None:
+                    self._glance()
+                for rows, profile in sorted(runs, reverse=True):
+                    self._warm(lease.slot, rows, profile)
             finally:
-                for slot in reversed(slots):
-                    self._pool.give(slot)
+                heir = lease = None
 
     def close(self) -> None:
         """Finish what is in flight, then free everything. A second call does nothing.
@@ -200,10 +218,11 @@ class Engine(FaceEngine):
                 return
             self._closed = True
         if os.getpid() == self._pid:
-            while self._help_out():
-                pass
-            with self._warming:  # it holds some slots and waits for the rest
-                self._pool.close()
+            self._pool.shut()
+            if not self._rest():
+                _log.warning("%s: a call does not end, so its memory stays until the process ends", self.backend)
+                _stuck.append(self)
+                return
             for completer in self._completers.values():
                 completer.stop()
         _open_engines.discard(self)
@@ -243,7 +262,7 @@ class Engine(FaceEngine):
         checked = self._on_device.check(images, caller)
         direct = isinstance(checked, HostImages) and self._loans.holds(checked.array)
         batch, results = self._on_device.to_device(checked, names, out, caller, direct)
-        run_here(self._pool, batch, self._take)
+        run_here(batch, self._pool, self._take)
         return results
 
     def _choose(self, outputs: Sequence[str] | None) -> tuple[str, ...]:
@@ -261,24 +280,50 @@ class Engine(FaceEngine):
                 self._chosen[key] = found
         return found
 
-    def _take(self) -> Slot:
-        slot = self._pool.try_take()
-        while slot is None and self._help_out():
-            slot = self._pool.try_take()
-        return slot or self._pool.take()
+    def _take(self) -> Lease:
+        hinted = False
+        while (lease := self._pool.try_take(hinted=hinted)) is None:
+            hinted = False
+            if not self._help_out():
+                here = any(each.here for each in self._completers.values())  # others may yet give it something to do
+                hinted = self._pool.wait(_GLANCE_S if here else PATIENCE_S)
+        return lease
 
     def _help_out(self) -> bool:
         """In a callback of a future: fetch a result, as the thread that does it is busy with the callback."""
         return any(completer.help_out() for completer in self._completers.values())
 
-    def _warm(self, slots: Sequence[Slot], checked: HostImages | DeviceImages) -> None:
-        for rows, profile in dict.fromkeys((piece.rows, piece.profile) for piece in checked.pieces):
-            images = np.zeros(self._spec.shape(rows), self._spec.dtype)
-            names = self._spec.choose(None)
-            batch = Batch((Piece(0, rows, profile),), images.shape, images, self._spec.arrays(names, rows), names)
-            for slot in slots:
-                for _ in range(PLAIN_RUNS + 2 if rows <= SMALL_ROWS else 1):
-                    fly(slot, batch, batch.pieces[0])
+    def _glance(self) -> None:
+        """Let something happen before the next look; nothing that may wait for what the caller holds."""
+        if not any(completer.help_out(quietly=True) for completer in self._completers.values()):
+            time.sleep(_GLANCE_S)
+
+    def _await(self, future: Future[HostResults]) -> None:
+        while not future.done() and self._help_out():
+            pass
+        super()._await(future)
+
+    def _rest(self) -> bool:
+        """Wait until nothing is in flight and no call uses a slot; False: one does for a minute, and the GPU idles."""
+        idle_since = None
+        while not self._pool.resting:
+            if self._help_out():
+                continue
+            if idle_since is None or time.monotonic() - idle_since > _STUCK_S:
+                for lane in self._lanes:
+                    lane.settle()
+                if idle_since is not None and not self._pool.resting:
+                    return False
+                idle_since = time.monotonic()
+            time.sleep(_GLANCE_S)
+        return True
+
+    def _warm(self, slot: Slot, rows: int, profile: int) -> None:
+        images = np.zeros(self._spec.shape(rows), self._spec.dtype)
+        batch = Batch((Piece(0, rows, profile),), images.shape, images, {}, self._names)
+        for _ in range(PLAIN_RUNS + 2 if rows <= SMALL_ROWS else 1):
+            batch.results = {}
+            fly(slot, batch, batch.pieces[0])
 
     def _free(self) -> None:
         gpu = self._gpu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from face3d_trt.errors import EngineError
 from face3d_trt.runtime.copying import LARGE, copy
 from face3d_trt.runtime.lane import Away
 
 if TYPE_CHECKING:
     from face3d_trt.runtime.pieces import Piece
+    from face3d_trt.runtime.pool import Lease, SlotPool
     from face3d_trt.runtime.resources import Event
-    from face3d_trt.runtime.slots import Place, Slot, SlotPool
+    from face3d_trt.runtime.slots import Place, Slot
 
 Array = npt.NDArray[Any]
 
@@ -41,7 +44,7 @@ class Batch:
         keep: What must not be freed before it is done.
         future: For a submit.
         left: Pieces that have not landed.
-        broken: Whether one of them failed.
+        error: Why one of them failed, the first that did.
     """
 
     pieces: tuple[Piece, ...]
@@ -58,7 +61,7 @@ class Batch:
     keep: object = None
     future: Future[dict[str, Array]] | None = None
     left: int = 0
-    broken: bool = False
+    error: BaseException | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def away(self, piece: Piece) -> Away | None:
@@ -69,55 +72,60 @@ class Batch:
         source = self.source + piece.start * self.source_row if self.images is None else None
         return Away(source, results, self.before, self.after)
 
-    def landed(self) -> None:
-        """One piece of a submit is done."""
-        with self.lock:
-            self.left -= 1
-            last = self.left == 0
-        if last and self.future is not None:  # a piece that failed never lands, and then none is the last
-            self.future.set_result(self.results)
+    def landed(self, error: BaseException | None = None, pieces: int = 1) -> None:
+        """Pieces of a submit are done, or failed.
 
-    def failed(self, error: BaseException) -> None:
-        """One piece of a submit failed; the first error counts."""
+        The last of them completes the future, as until then others may still read and write the caller's arrays.
+
+        Args:
+            error: Why they failed; the first one counts.
+            pieces: How many; more than one where the rest of a batch is not launched.
+        """
         with self.lock:
-            first, self.broken = not self.broken, True
-        if first and self.future is not None:  # without the lock: callbacks run here, and may fetch another piece
-            self.future.set_exception(error)
+            self.left -= pieces
+            last, self.error = self.left == 0, self.error or error
+        if last and self.future is not None:  # without the lock: callbacks run here, and may fetch another piece
+            if self.error is None:
+                self.future.set_result(self.results)
+            else:
+                self.future.set_exception(self.error)
 
 
 class Flight:
-    """A piece that runs in a slot."""
+    """A piece that runs, or is going to, in the slot of its lease."""
 
-    __slots__ = ("batch", "piece", "place", "slot")
+    __slots__ = ("batch", "lease", "piece", "place")
 
-    def __init__(self, slot: Slot, place: Place, batch: Batch, piece: Piece) -> None:
-        self.slot, self.place, self.batch, self.piece = slot, place, batch, piece
+    def __init__(self, batch: Batch, piece: Piece) -> None:
+        self.batch, self.piece = batch, piece
+        self.lease: Lease | None = None
+        self.place: Place | None = None
 
 
-def launch(slot: Slot, batch: Batch, piece: Piece, *, sleeping: bool = False) -> Flight:
+def launch(slot: Slot, batch: Batch, piece: Piece, *, sleeping: bool = False) -> Place:
     """Put a piece on the GPU.
 
     Args:
-        slot: Free, and this thread's until the flight has landed.
+        slot: The caller's until the flight has landed.
         batch: What the piece belongs to.
         piece: Which rows.
         sleeping: Whether who fetches it will sleep until it is done; otherwise he spins.
     """
     try:
         with slot.lane.device.current():
-            place = _start(slot, batch, piece, slot.finished if sleeping else slot.done)
+            return _start(slot, batch, piece, slot.finished if sleeping else slot.done)
     except BaseException:
         slot.lane.settle()
         raise
-    return Flight(slot, place, batch, piece)
 
 
-def land(flight: Flight, *, sleeping: bool = False) -> None:
+def land(slot: Slot, place: Place | None, batch: Batch, piece: Piece, *, sleeping: bool = False) -> None:
     """Wait for a flight and copy its results to where they belong."""
-    slot = flight.slot
     with slot.lane.device.current():
         (slot.finished if sleeping else slot.done).synchronize()
-    _collect(flight.place, flight.batch, flight.piece)
+    slot.dirty = False
+    if place is not None:
+        _collect(place, batch, piece)
 
 
 def fly(slot: Slot, batch: Batch, piece: Piece) -> None:
@@ -129,6 +137,7 @@ def fly(slot: Slot, batch: Batch, piece: Piece) -> None:
     except BaseException:
         slot.lane.settle()
         raise
+    slot.dirty = False
     _collect(place, batch, piece)
 
 
@@ -147,6 +156,7 @@ def _start(slot: Slot, batch: Batch, piece: Piece, done: Event) -> Place:
         copy(place.images, images)
         images = place.images
     away = batch.away(piece)
+    slot.dirty = True
     if away is not None:
         lane.start_overlapped(place, done, images, away)
     elif bucket.small:
@@ -173,114 +183,151 @@ class Completer:
     """Fetches the results of what was submitted on a lane, in a thread of its own that starts with the first of them.
 
     Args:
-        pool: Where slots go back to.
         name: Of the thread.
+
+    Attributes:
+        put: Hands a flight over, by one call of C code; `start` comes before it.
     """
 
-    def __init__(self, pool: SlotPool, name: str) -> None:
-        self._pool, self._name = pool, name
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._flights: SimpleQueue[Flight | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self.put: Callable[[Flight], None] = self._flights.put
+        self._threads: list[threading.Thread] = []  # more than one where Ctrl-C came while the first one started
+        self._later: deque[tuple[Batch, BaseException | None]] = deque()  # what landed and is not told yet
+        self._started = False
         self._starting = threading.Lock()
 
-    def put(self, flight: Flight) -> None:
-        """Hand a flight over."""
-        self._flights.put(flight)
-        if self._thread is None:
-            with self._starting:
-                if self._thread is None:
-                    thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                    thread.start()
-                    self._thread = thread
+    def start(self) -> None:
+        """Have the thread run, before there is anything to lose.
 
-    def help_out(self) -> bool:
-        """Whether this is its thread, which then fetches one flight: a future's callback uses the engine."""
-        if threading.current_thread() is not self._thread:
+        Raises:
+            EngineError: The system has no thread left.
+        """
+        if self._started:
+            return
+        with self._starting:
+            if self._started:
+                return
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._threads.append(thread)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._threads.remove(thread)
+                raise EngineError(
+                    f"no thread could be started to fetch results: {error}",
+                    allowed="a system with threads left; or calls of the engine itself, which need none",
+                    run="ulimit -u    # how many this user may have",
+                ) from error
+            self._started = True
+
+    @property
+    def here(self) -> bool:
+        """Whether this is its thread: a future's callback uses the engine."""
+        return threading.current_thread() in self._threads
+
+    def help_out(self, *, quietly: bool = False) -> bool:
+        """Fetch one flight, if there is one and this is its thread, which fetches none meanwhile.
+
+        Args:
+            quietly: Whether to complete the future later, as its callbacks might want what the caller holds.
+        """
+        if not self.here:
             return False
+        if self._later and not quietly:
+            self._tell()
+            return True
         try:
             flight = self._flights.get_nowait()
         except Empty:
             return False
         if flight is not None:
             self._land(flight)
+            if not quietly:
+                self._tell()
         return True
 
     def stop(self) -> None:
         """End the thread; nothing may be in flight."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
+        for _ in self._threads:
             self._flights.put(None)
-            if thread is not threading.current_thread():
+        for thread in self._threads:
+            if thread is not threading.current_thread() and thread.is_alive():
                 thread.join()
 
     def _work(self) -> None:
         while (flight := self._flights.get()) is not None:
             self._land(flight)
             del flight  # and with it the user's arrays
+            self._tell()
 
     def _land(self, flight: Flight) -> None:
+        error: BaseException | None = None
         batch = flight.batch
         try:
-            land(flight, sleeping=True)
-        except BaseException as error:
-            self._pool.give(flight.slot)
-            batch.failed(error)
-        else:
-            self._pool.give(flight.slot)
-            batch.landed()
+            assert flight.lease is not None
+            land(flight.lease.slot, flight.place, batch, flight.piece, sleeping=True)
+        except BaseException as raised:
+            error = raised
+        flight.lease = None  # before the callbacks, which may take the slot
+        self._later.append((batch, error))
+
+    def _tell(self) -> None:
+        while self._later:
+            batch, error = self._later.popleft()
+            batch.landed(error)
 
 
-def run_here(pool: SlotPool, batch: Batch, take: Callable[[], Slot]) -> None:
+def run_here(batch: Batch, pool: SlotPool, take: Callable[[], Lease]) -> None:
     """Run a batch in this thread, its pieces overlapped, and wait for it, unless a stream of the caller does.
 
     A thread that has pieces in flight never waits for another one's slot: it fetches its own oldest piece and uses that
     slot again. So threads that all have some cannot wait for each other.
     """
     if len(batch.pieces) == 1 and batch.after is None:
-        slot = take()
+        lease = take()
         try:
-            fly(slot, batch, batch.pieces[0])
+            fly(lease.slot, batch, batch.pieces[0])
         finally:
-            pool.give(slot)
+            del lease
     else:
-        _run_pieces(pool, batch, take)
+        _run_pieces(batch, pool, take)
 
 
-def _run_pieces(pool: SlotPool, batch: Batch, take: Callable[[], Slot]) -> None:
+def _run_pieces(batch: Batch, pool: SlotPool, take: Callable[[], Lease]) -> None:
     flights: list[Flight] = []
-    slot: Slot | None = None
+    flight: Flight | None = None
     try:
         for piece in batch.pieces:
-            slot = _slot(pool, flights, take)
-            flight = launch(slot, batch, piece)
-            slot.pending = batch.after is not None
-            if slot.pending:
-                slot.keep = batch.keep
-                pool.give(slot)
+            flight = Flight(batch, piece)
+            flight.lease = pool.try_take() if flights else take()
+            if flight.lease is None:
+                _land_first(flights)
+                flight.lease, flights[0].lease = flights[0].lease, None
+                del flights[0]
+                assert flight.lease is not None
+            slot = flight.lease.slot
+            flight.place = launch(slot, batch, piece)
+            if batch.after is not None:
+                slot.leave(batch.keep)
             else:
                 flights.append(flight)
-            slot = None
         while flights:
-            land(flights[0])
-            pool.give(flights.pop(0).slot)
+            _land_first(flights)
+            del flights[0]
     except BaseException:
-        _give_up(pool, flights, slot)
+        for lane in {each.lease.slot.lane for each in (*flights, flight) if each and each.lease}:
+            lane.settle()
         raise
+    finally:
+        flight = None
+        flights.clear()
 
 
-def _slot(pool: SlotPool, flights: list[Flight], take: Callable[[], Slot]) -> Slot:
-    if not flights:
-        return take()
-    found = pool.try_take()
-    if found is None:
-        land(flights[0])
-        found = flights.pop(0).slot
-    return found
-
-
-def _give_up(pool: SlotPool, flights: Sequence[Flight], slot: Slot | None) -> None:
-    slots = [*(flight.slot for flight in flights), *([slot] if slot else [])]
-    for lane in {each.lane for each in slots}:
-        lane.settle()
-    for each in slots:
-        pool.give(each)
+def _land_first(flights: Sequence[Flight]) -> None:
+    first = flights[0]
+    assert first.lease is not None
+    slot, place, batch, piece = first.lease.slot, first.place, first.batch, first.piece
+    del first
+    land(slot, place, batch, piece)

@@ -64,10 +64,9 @@ class CudaGraphs:
         with _CAPTURE:
             gc.disable()
             try:
-                self._ask(
-                    driver.cuStreamBeginCapture, handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-                )
-                try:
+                try:  # the begin too: Ctrl-C may come right after it
+                    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+                    self._ask(driver.cuStreamBeginCapture, handle, mode)
                     work()
                 finally:
                     code, graph = driver.cuStreamEndCapture(handle)

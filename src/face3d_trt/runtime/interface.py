@@ -6,13 +6,14 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy.typing as npt
 
 from face3d_trt.errors import EngineError, InputError
+from face3d_trt.runtime.options import check_number
 
 if TYPE_CHECKING:
     from face3d_trt.records import Manifest, ModelInfo, ProfileRecord, TensorRecord
@@ -107,7 +108,8 @@ class FaceEngine(ABC):
             future = engine.submit(images)
             result = future.result()
 
-        What is wrong with the arguments is raised here, what goes wrong while it runs by the future. When `depth`
+        What is wrong with the arguments is raised here, what goes wrong while it runs by the future, which is done when
+        nothing of the batch is in flight any more: `out` and a pinned `images` are the caller's again. When `depth`
         batches are in flight it waits for room, so a slow engine slows the writer and memory stays bounded; results
         that nobody has fetched hold no room.
 
@@ -136,11 +138,11 @@ class FaceEngine(ABC):
         """
 
     @abstractmethod
-    def warm_up(self, batches: Iterable[int] = (1,)) -> None:
+    def warm_up(self, batches: int | Iterable[int] = (1,)) -> None:
         """Do beforehand what the first calls of these batch sizes would do: buffers, contexts, CUDA graphs.
 
         Args:
-            batches: Rows of the batches to come.
+            batches: Rows of the batches to come: a number, or some.
         """
 
     @abstractmethod
@@ -156,7 +158,8 @@ class FaceEngine(ABC):
                 writer.write(result["coeffs"])
 
         The next batch is pulled only when there is room, so neither a slow reader nor an endless stream fills memory.
-        An error, of a batch or of the iterable, comes in its place: results of the batches before it come first.
+        An error, of a batch or of the iterable, comes in its place: results of the batches before it come first. Who
+        leaves the loop early waits, as the generator is closed, for what is in flight.
 
         Args:
             batches: Arrays as for a call.
@@ -164,10 +167,16 @@ class FaceEngine(ABC):
             ahead: How many batches are in flight; None: as many as the engine overlaps.
         """
         self._check_usable()
-        ahead = self.depth if ahead is None else ahead
-        if ahead < 1:
-            raise InputError(f"map(ahead={ahead})", allowed="1 or more, or None")
-        return self._stream(iter(batches), outputs, ahead)
+        ahead = self.depth if ahead is None else check_number("map: ahead", ahead, "a number of batches, or None")
+        try:
+            source = iter(batches)
+        except TypeError:
+            raise InputError(
+                f"map: batches is {type(batches).__name__}",
+                allowed="an iterable of batches",
+                run="engine.map([images])",
+            ) from None
+        return self._stream(source, outputs, ahead)
 
     @property
     def closed(self) -> bool:
@@ -219,7 +228,12 @@ class FaceEngine(ABC):
                     yield pending.popleft().result()
         finally:
             for future in pending:  # the reader has left: what has not begun need not
-                future.cancel()
+                if not future.cancel():
+                    self._await(future)  # it may read arrays that the reader now changes
+
+    def _await(self, future: Future[HostResults]) -> None:
+        """Wait until a future is done, well or not."""
+        wait((future,))
 
     def _next(self, batches: Iterator[Any], outputs: Sequence[str] | None) -> tuple[Future[HostResults] | None, bool]:
         """The next batch on its way, or its error in a future; and whether to go on."""

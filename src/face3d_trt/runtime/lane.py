@@ -149,8 +149,12 @@ class Lane:
     def settle(self) -> None:
         """Wait for everything, after an error; a second one is not raised, as the first says more."""
         with suppress(Face3DError), self.device.current():
-            for stream in (self.up, self.run, self.down):
-                stream.synchronize()
+            self.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait for everything, with the context current."""
+        for stream in (self.up, self.run, self.down):
+            stream.synchronize()
 
     def close(self) -> None:
         """Destroy graphs and contexts; nothing may be in flight. The device frees the rest."""

@@ -8,11 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from face3d_trt.errors import InputError
+from face3d_trt.names import MAX_BATCH
 
 if TYPE_CHECKING:
     from face3d_trt.engine.profile import Layout
 
 _TO_NCHW, _TO_NHWC = "images.transpose(0, 3, 1, 2)", "images.transpose(0, 2, 3, 1)"
+_OVERSHOOT = 0.5  # of bicubic and Lanczos kernels, at the hardest edge
+_DARK = 8  # a picture whose brightest value is below that, of 255, is black
 _WANTED = {"float32": "(batch, 3, height, width)", "uint8": "(batch, height, width, 3)"}
 
 
@@ -32,14 +35,36 @@ def to_numpy(images: Any) -> npt.NDArray[Any]:
         ) from error
 
 
+def not_what_lies_there(images: object, takes: str) -> InputError | None:
+    """Arrays whose values are not those in their memory alone; None: it is no such array."""
+    if isinstance(images, np.ma.MaskedArray):
+        return InputError(
+            "images are a masked array, and what to put where it is masked only the caller knows",
+            allowed=takes,
+            run="engine(images.filled(0))",
+        )
+    negated = getattr(images, "is_neg", None)
+    if callable(negated) and negated() is True:
+        return InputError(
+            f"images ({type(images).__name__}) are a lazily negated view: the values in memory have the other sign",
+            allowed=takes,
+            run="engine(images.resolve_neg())",
+        )
+    return None
+
+
 def not_an_array(images: object, place: str, takes: str) -> InputError:
-    """A list, a picture of PIL, bytes; or memory of a device that is no NVIDIA GPU."""
+    """A list, a picture of PIL, bytes, a number; or memory of a device that is no NVIDIA GPU."""
     kind = type(images).__name__
     if place:
         return InputError(f"images ({kind}) lie on a device that is neither the host nor a CUDA GPU", allowed=takes)
-    run = "np.asarray(picture)[None]"
+    if isinstance(images, np.generic):
+        return InputError(f"images is a single number ({kind}), not an array", allowed=takes)
+    run = None
     if isinstance(images, list | tuple):
         run = "np.stack(images)"
+    elif hasattr(images, "__array_interface__"):  # PIL's
+        run = "np.asarray(picture)[None]"
     return InputError(f"images is {kind}, not an array", allowed=takes, run=run)
 
 
@@ -97,6 +122,12 @@ def wrong_shape(shape: tuple[int, ...], layout: Layout, takes: str) -> InputErro
         return InputError(f"images of shape {shape} have {len(shape)} axes, not 4", allowed=takes)
     if shape[channel] != 3:
         return _wrong_channels(shape, channel, layout, takes)
+    if shape[0] > MAX_BATCH:
+        return InputError(
+            f"images of shape {shape} are {shape[0]:,} pictures in one batch",
+            allowed=f"up to {MAX_BATCH:,} at a time",
+            run=f"for part in np.array_split(images, {-(-shape[0] // MAX_BATCH)}): engine(part)",
+        )
     if shape[0] == 0:
         return InputError(
             f"images of shape {shape} are an empty batch", allowed=takes, run="if len(images): engine(images)"
@@ -124,27 +155,32 @@ def _wrong_channels(shape: tuple[int, ...], channel: int, layout: Layout, takes:
 
 
 def wrong_values(images: npt.NDArray[Any], slack: float) -> InputError:
-    """NaN, infinities, 0..255, or pictures that were standardized; says in which row first."""
+    """NaN, infinities, 0..255, or pictures that were standardized; says in which row first. Needs room for one row."""
     allowed = f"RGB from 0 to 1, by at most {slack} outside; Engine(..., check=False) does not look"
-    finite = np.isfinite(images)
-    if not finite.all():
-        bad = ~finite
-        row = int(np.argmax(bad.reshape(len(images), -1).any(axis=1)))
-        kind = "NaN" if np.isnan(images).any() else "infinity"
-        return InputError(
-            f"images have {int(bad.sum())} values that are {kind}, the first in row {row}", allowed=allowed
-        )
-    low, high = float(images.min()), float(images.max())
-    outside = (images < -slack) | (images > 1 + slack)
-    row = int(np.argmax(outside.reshape(len(images), -1).any(axis=1)))
-    problem = f"images have values from {low:.4g} to {high:.4g}, the first outside 0..1 in row {row}"
-    if low >= 0 and 1 < high <= 255:
+    rows = images if images.strides[0] else images[:1]  # those of np.broadcast_to are one and the same
+    not_finite, kind, first, low, high = 0, "infinity", -1, np.inf, -np.inf
+    for index, row in enumerate(rows):
+        least, most = float(row.min()), float(row.max())  # NaN if there is one
+        if np.isfinite(least) and np.isfinite(most):
+            low, high = min(low, least), max(high, most)
+            if first < 0 and not not_finite and (least < -slack or most > 1 + slack):
+                first = index
+            continue
+        kind = "NaN" if np.isnan(least) else kind
+        first = first if not_finite else index
+        not_finite += int(row.size - np.isfinite(row).sum())
+    if not_finite:
+        return InputError(f"images have {not_finite} values that are {kind}, the first in row {first}", allowed=allowed)
+    problem = f"images have values from {low:.4g} to {high:.4g}, the first outside 0..1 in row {first}"
+    if low >= -_OVERSHOOT and high <= 1 + _OVERSHOOT:
+        return InputError(f"{problem}, as resampling overshoots", allowed=allowed, run="engine(np.clip(images, 0, 1))")
+    if low >= 0 and _DARK <= high <= 255:
         return InputError(f"{problem}: they look like 0..255", allowed=allowed, run="engine(images / np.float32(255))")
     if low < 0:
         return InputError(
             f"{problem}: they look standardized, and mean and standard deviation are not taken out for this network",
             allowed=allowed,
-            run="np.clip(images, 0, 1)    # after resampling that overshoots",
+            run="engine(images * std + mean)    # with those that were taken out, per channel",
         )
     return InputError(problem, allowed=allowed)
 
@@ -153,6 +189,8 @@ def unfit_to_write(array: object, shape: tuple[int, ...], dtype: np.dtype[Any]) 
     """Why results cannot be written into `array`; empty if they can."""
     if not isinstance(array, np.ndarray):
         return f"is {type(array).__name__}, not a numpy array"
+    if isinstance(array, np.ma.MaskedArray):
+        return "is a masked array"
     if array.shape != shape or array.dtype != dtype:
         return f"is {array.dtype} of shape {array.shape}"
     if not array.flags.c_contiguous:

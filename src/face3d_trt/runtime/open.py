@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from face3d_trt.engine.gpu import visible_gpus
-from face3d_trt.errors import UsageError
+from face3d_trt.errors import MissingError, UsageError
 from face3d_trt.runtime.engine import Engine
+from face3d_trt.runtime.options import check_engine, check_number
 from face3d_trt.runtime.ort import OrtEngine, has_cuda
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ def open_engine(
     if path.suffix == ".onnx":
         on_gpu = on == "gpu" or (on == "auto" and bool(visible_gpus()) and has_cuda())
         return OrtEngine(path, device if on_gpu else "cpu", check=check)
+    if on == "gpu" and not visible_gpus():
+        raise MissingError(
+            f"{path} does not run on a GPU here: this machine has none that CUDA sees",
+            allowed="on='auto' or on='cpu', which run its typed ONNX on the CPU",
+            run="nvidia-smi    # and CUDA_VISIBLE_DEVICES may hide it",
+        )
     if on == "gpu" or (on == "auto" and visible_gpus()):
         return Engine(path, device, **options)
     twin = OrtEngine(path, "cpu", check=check)
@@ -57,11 +64,9 @@ def open_engine(
 
 def _check(device: object, on: str, options: dict[str, Any]) -> None:
     """What would be wrong on a GPU is wrong without one too, or a service's tests would not find it."""
-    if not isinstance(device, int) or isinstance(device, bool) or device < 0:
-        raise UsageError(
-            f"open_engine(device={device!r})", allowed="the index of a GPU, from 0 on; on='cpu' takes no GPU"
-        )
+    check_number("open_engine: device", device, "the index of a GPU, from 0 on; on='cpu' takes no GPU", least=0)
     if on not in ("auto", "gpu", "cpu"):
         raise UsageError(f"open_engine(on={on!r})", allowed="auto, gpu, cpu")
     if unknown := [name for name in options if name not in _OPTIONS]:
         raise UsageError(f"open_engine has no option {unknown[0]}", allowed=", ".join(("device", "on", *_OPTIONS)))
+    check_engine(**{name: value for name, value in options.items() if name in ("contexts", "memory_limit")})

@@ -20,12 +20,14 @@ from face3d_trt.runtime.dlpack import stream_handle
 from face3d_trt.runtime.inputs import HostImages, Spec
 from face3d_trt.runtime.interface import FaceEngine, HostArray, HostResults
 from face3d_trt.runtime.onnxfile import is_typed
+from face3d_trt.runtime.options import check_batch, check_batches, check_number
 from face3d_trt.runtime.plans import open_plan
 from face3d_trt.runtime.worker import Worker
 
 _KEY = "face3d"  # of the model's facts in the file's metadata
 _EXPORT = "face3d-trt export --model MODEL"
 _TYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8", "tensor(float16)": "float16"}
+_DEVICES = {"cpu": None, "cuda": 0}
 _CUDA = "CUDAExecutionProvider"
 _FATAL = 4  # ONNX Runtime's log level above errors, which are raised anyway
 
@@ -72,12 +74,14 @@ class OrtEngine(FaceEngine):
         threads: int | None = None,
     ) -> None:
         super().__init__()
-        if depth < 1:
-            raise InputError(f"OrtEngine(depth={depth})", allowed="1 or more")
+        depth = check_number("depth", depth, "a number of batches in flight, 1 or more")
+        if threads is not None:
+            threads = check_number("threads", threads, "a number of threads, 1 or more, or None")
         source = _read(Path(path))
-        if device not in ("cpu", "cuda") and not isinstance(device, int):
-            raise InputError(f"OrtEngine(device={device!r})", allowed="'cpu', 'cuda', or the index of a GPU")
-        index = {"cpu": None, "cuda": 0}[device] if isinstance(device, str) else device
+        if isinstance(device, str) and device in _DEVICES:
+            index = _DEVICES[device]
+        else:
+            index = check_number("device", device, "'cpu', 'cuda', or the index of a GPU, from 0 on", least=0)
         self._session = _session(source, index, threads)
         self.model = _facts(self._session, source.path)
         self.manifest = source.manifest
@@ -125,13 +129,12 @@ class OrtEngine(FaceEngine):
     def pinned(self, batch: int) -> HostArray:
         """See FaceEngine; here it is an ordinary array."""
         self._check_usable()
-        if batch < 1:
-            raise InputError(f"pinned({batch})", allowed="1 or more rows")
-        return np.zeros(self._spec.shape(batch), self._spec.dtype)
+        return np.zeros(self._spec.shape(check_batch("pinned", batch)), self._spec.dtype)
 
-    def warm_up(self, batches: Iterable[int] = (1,)) -> None:
+    def warm_up(self, batches: int | Iterable[int] = (1,)) -> None:
         """See FaceEngine."""
-        for batch in batches:
+        self._check_usable()
+        for batch in check_batches(batches):
             self(self.pinned(batch))
 
     def close(self) -> None:

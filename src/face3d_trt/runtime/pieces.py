@@ -89,6 +89,11 @@ def plan_pieces(batch: int, height: int, width: int, profiles: Sequence[Limits])
         InputError: No profile takes pictures of that size, or no sum of the profiles' batches gives this one.
     """
     fitting = [each for each in profiles if each.holds(height, width)]
+    if not fitting and tuple(profiles) == (ANY_SIZE,):
+        raise InputError(
+            f"pictures of height {height} and width {width} are of no size that an exported graph takes",
+            allowed=f"{MIN_SIDE} to {MAX_SIDE} pixels each; the network was trained on {CROP} x {CROP}",
+        )
     if not fitting:
         raise InputError(
             f"pictures of height {height} and width {width} fit no optimization profile",

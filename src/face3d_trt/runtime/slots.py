@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
 from collections.abc import Sequence
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 Address = tuple[str, int]
 _VIEWS = 1024  # places that a slot remembers
+_turns = itertools.count(1)
 
 
 class Tensor(NamedTuple):
@@ -152,7 +152,8 @@ class Slot:
         ran: The network has run.
         done: Everything is done; who waits for it spins.
         finished: The same; who waits for it sleeps.
-        pending: Whether nobody has waited for `done` yet.
+        pending: Where nobody waits for its run before the next one: which of all such runs it was; else 0.
+        dirty: Whether a run was begun and may still be on its way, with `done` perhaps not recorded behind it.
         keep: What must not be freed while it is pending.
     """
 
@@ -160,16 +161,25 @@ class Slot:
         self.lane, self._device = lane, device
         self.uploaded, self.ran, self.done = device.event(), device.event(), device.event()
         self.finished = device.event(blocking=True)
-        self.pending = False
+        self.pending = 0
+        self.dirty = False
         self.keep: object = None
         self._buffers: dict[str, Buffer] = {}
         self._places: dict[tuple[Bucket, tuple[str, ...], bool], Place] = {}
 
     def settle(self) -> None:
         """Wait for the run that nobody waited for, with the context current."""
+        if self.dirty:  # an error or Ctrl-C came between
+            self.lane.synchronize()
+            self.dirty = False
         if self.pending:
             self.done.synchronize()
-            self.pending, self.keep = False, None
+            self.pending, self.keep = 0, None
+
+    def leave(self, keep: object) -> None:
+        """Let the next run here wait for this one, which is wholly on the GPU, and hold `keep` until then."""
+        self.keep, self.pending = keep, next(_turns)
+        self.dirty = False
 
     def place(self, bucket: Bucket, wanted: tuple[str, ...], *, staged: bool = True) -> Place:
         """Views for a run, with the context current; buffers grow where they have to.
@@ -211,66 +221,3 @@ class Slot:
         chosen = [(self._buffers[name], bucket.outputs[name]) for name in wanted]
         downloads = tuple((each.name, buffer.view(each), buffer.address) for buffer, each in chosen)
         return Place(self, bucket, addresses, images, downloads)
-
-
-class SlotPool:
-    """Which slots are free. The last one that came back goes first, so that a lone caller uses, and fills, only one.
-
-    Args:
-        lanes: The slots of each lane.
-    """
-
-    def __init__(self, lanes: Sequence[Sequence[Slot]]) -> None:
-        self._free = [deque(slots) for slots in lanes]
-        self._of = {slot: free for slots, free in zip(lanes, self._free, strict=True) for slot in slots}
-        self._tokens: SimpleQueue[None] = SimpleQueue()  # as many as there are free slots
-        self.count = len(self._of)
-        self._closed = False
-        for _ in range(self.count):
-            self._tokens.put(None)
-
-    def take(self) -> Slot:
-        """Wait for a free slot. Not to be called with a context pushed: see cuda.py.
-
-        Raises:
-            EngineError: The engine was closed meanwhile.
-        """
-        self._tokens.get()
-        if self._closed:
-            self._tokens.put(None)
-            raise EngineError("this engine was closed while this call waited for room", run="open it again")
-        return self._choose()
-
-    def try_take(self) -> Slot | None:
-        """A free slot; None if there is none, or no more."""
-        try:
-            self._tokens.get_nowait()
-        except Empty:
-            return None
-        if self._closed:
-            self._tokens.put(None)
-            return None
-        return self._choose()
-
-    def give(self, slot: Slot) -> None:
-        """Take a slot back. One whose run is still going comes last."""
-        if slot.pending:
-            self._of[slot].appendleft(slot)
-        else:
-            self._of[slot].append(slot)
-        self._tokens.put(None)
-
-    def close(self) -> None:
-        """Wait until all are back; then nobody gets one any more."""
-        for _ in range(self.count):
-            self._tokens.get()
-        self._closed = True
-        self._tokens.put(None)  # whoever waits hands it on
-
-    def _choose(self) -> Slot:
-        while True:  # having a token, one is free; but another thread may be faster at this one
-            free = self._free[0] if len(self._free) == 1 else max(self._free, key=len)
-            try:
-                return free.pop()
-            except IndexError:
-                continue
