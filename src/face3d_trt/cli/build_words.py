@@ -46,7 +46,7 @@ def check_words(precision: str, options: dict[str, object]) -> None:
     """
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != []}
     if "--typed" in given:
-        _refuse(given, _GRAPH, "--typed and {} exclude each other: the typed graph is made already", _TYPED)
+        _refuse(given, _GRAPH, "--typed and {name} exclude each other: the typed graph is made already", _TYPED)
     if "--until-passes" in given:
         _refuse(
             given, ("--calib-method", "--keep"), "{} and --until-passes exclude each other: it looks for it", _UNTIL
@@ -115,4 +115,4 @@ def _refuse(given: dict[str, object], names: Iterable[str], problem: str, run: s
         if name in given:
             value = given[name]
             text = name if value is True or isinstance(value, list) else f"{name} {value}"
-            raise UsageError(problem.format(text), allowed=f"the command without {name}", run=run)
+            raise UsageError(problem.format(text, name=name), allowed=f"the command without {name}", run=run)
