@@ -1,7 +1,7 @@
 """Which plans a TensorRT can run on which GPU: NVIDIA's rules, from the manifest alone.
 
 * Version: the one that built the plan. A version-compatible plan carries the runtime of its builder and runs with
-  later versions too, within the major version and into those of _NEXT (TensorRT's guide, "Engine Compatibility").
+  later versions too; which ones, flavour.py knows.
 * GPU: the compute capability that the plan was built on, other models of it included. A hardware-compatible plan runs
   on every GPU of Ampere (8.0) and newer.
 """
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from face3d_trt.records import Gpu, Manifest
 
 AMPERE = (8, 0)
-_NEXT = {8: (9, 10), 9: (10,), 10: (11,)}  # major versions that load an earlier one's version-compatible plans
 
 
 def why_not(flavour: Flavour, manifest: Manifest, gpu: Gpu | None) -> str | None:
@@ -29,7 +28,7 @@ def why_not(flavour: Flavour, manifest: Manifest, gpu: Gpu | None) -> str | None
     if flavour.version != manifest.flavour_version:
         if not manifest.version_compat:
             return f"{built}, and this machine has {flavour}"
-        if not _loads(numbers(flavour.version), numbers(manifest.flavour_version)):
+        if not flavour.loads_compatible(manifest.flavour_version):
             return f"{built} for that and later versions, and this machine has {flavour}"
     before = manifest.gpu
     if not before or not gpu:
@@ -58,11 +57,3 @@ def numbers(version: str) -> tuple[int, ...]:
     """Of a version, as (8, 6, 1) of "8.6.1.post1"."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, leading[0].split("."))) if leading else ()
-
-
-def _loads(runtime: tuple[int, ...], builder: tuple[int, ...]) -> bool:
-    if not runtime or not builder:
-        return False
-    if runtime[0] == builder[0]:
-        return runtime >= builder
-    return runtime[0] in _NEXT.get(builder[0], ())

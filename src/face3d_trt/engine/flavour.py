@@ -53,6 +53,8 @@ class Takes:
 
 FLAGS = Takes(strongly_typed=False, opset=17)  # the newest that 8.6's parser takes
 TYPES = Takes(strongly_typed=True, opset=19)  # the first whose Q/DQ takes fp16
+# major versions that load an earlier one's version-compatible plans: TensorRT's guide, "Engine Compatibility"
+_NEXT = {8: (9, 10), 9: (10,), 10: (11,)}
 GENERATIONS = {"8.6": FLAGS, "10": TYPES, "11": TYPES, "rtx": TYPES}  # as `build --for` names them
 MARKS = {FLAGS: "trt86", TYPES: "trt10"}  # in the names of graphs that are not for the TensorRT that builds here
 
@@ -143,6 +145,13 @@ class Flavour:
                 f"--hardware-compat: {self.gpu.name} has compute capability {self.gpu.compute_capability}",
                 allowed="a build on Ampere (8.0) or newer; such a plan runs on those alone",
             )
+
+    def loads_compatible(self, version: str) -> bool:
+        """Whether this TensorRT loads version-compatible plans of `version`: earlier in its major version, or by _NEXT."""
+        here, built = numbers(self.version), numbers(version)
+        if not here or not built:
+            return False
+        return here >= built if here[0] == built[0] else here[0] in _NEXT.get(built[0], ())
 
     def can_run(self, manifest: Manifest, gpu: Gpu | None = None) -> str | None:
         """Why this TensorRT cannot run a plan on this machine's GPU; None where it can.
