@@ -147,7 +147,7 @@ class Flavour:
             )
 
     def loads_compatible(self, version: str) -> bool:
-        """Whether this TensorRT loads version-compatible plans of `version`: earlier in its major version, or by _NEXT."""
+        """Whether this TensorRT loads version-compatible plans that `version` built."""
         here, built = numbers(self.version), numbers(version)
         if not here or not built:
             return False
