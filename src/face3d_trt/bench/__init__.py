@@ -1,0 +1,1 @@
+"""What a user gains: backends side by side, measured in one run."""
