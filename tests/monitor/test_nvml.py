@@ -14,6 +14,7 @@ from face3d_trt.monitor.memory import bus_address, process_memory
 from face3d_trt.monitor.nvml import NvmlGpu, Sampler
 from face3d_trt.monitor.tally import Reading, Summary, Tally
 
+SOME_GPU = pytest.mark.parametrize("some_gpu", ["double", pytest.param("real", marks=pytest.mark.gpu)], indirect=True)
 REFUSABLE = {
     "nvmlDeviceGetUtilizationRates": {"utilization"},
     "nvmlDeviceGetMemoryInfo": {"memory_used", "memory_total"},
@@ -25,6 +26,7 @@ REFUSABLE = {
 }
 
 
+@SOME_GPU
 @pytest.mark.usefixtures("some_gpu")
 def test_a_gpu_tells_figures_that_a_gpu_can_have() -> None:
     with NvmlGpu(0) as gpu:
@@ -38,6 +40,7 @@ def test_a_gpu_tells_figures_that_a_gpu_can_have() -> None:
     assert 100 <= reading.memory_mhz < 20000
 
 
+@SOME_GPU
 @pytest.mark.usefixtures("some_gpu")
 def test_energy_is_power_over_the_time() -> None:
     with Sampler(0, 0.01) as sampler:
