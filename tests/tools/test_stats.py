@@ -7,7 +7,9 @@ import os
 
 import pytest
 from tools.proof.driver import GpuMemory
-from tools.proof.stats import alternately, fastest, gpu_growth, growth, latencies, steady
+from tools.proof.stats import gpu_growth, growth
+
+from face3d_trt.bench.timing import alternately, fastest, latencies, steady
 
 
 def test_a_measurement_ends_once_three_windows_agree() -> None:
