@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from face3d_trt.bench.error import Truth
     from face3d_trt.bench.records import Arithmetic, LayerProfile
 
+_PROFILE_S = 5.0  # about
 _TRACE = 6  # lines of a traceback that the log keeps of an unknown error
 
 
@@ -38,6 +39,7 @@ class Job:
         truth: What is right for some pictures; None: not known.
         layers: Cases at which the plan's layers are timed, after the rows.
         log: Where its stdout and stderr go.
+        deadline: Of time.monotonic, which all processes share: no case is begun that would end after it.
     """
 
     backend: str
@@ -47,6 +49,7 @@ class Job:
     truth: Truth | None
     layers: tuple[Case, ...]
     log: str
+    deadline: float | None = None
 
 
 @dataclass(frozen=True)
@@ -128,15 +131,19 @@ def _work(job: Job, send: Any) -> None:
     send(Started(backend.label, backend.arithmetic, backend.plan))
     too_large: dict[str, int] = {}
     for number, case in enumerate(job.cases):
+        if job.deadline is not None and time.monotonic() + 2 * job.pace.seconds > job.deadline:
+            break
         send(Begun(number))
         if case.batch >= too_large.get(case.mode, case.batch + 1):
             send(Measured(number, skipped(backend, job.backend, case, "a smaller batch was out of memory already")))
             continue
-        row = _row(backend, job, case, context, lambda number=number: send(Begun(number, ready=True)))  # type: ignore[misc]
+        row = _row(backend, job, case, context, lambda number=number: send(Begun(number, ready=True)))
         if row.skipped == OUT_OF_MEMORY:
             too_large[case.mode] = case.batch
         send(Measured(number, row))
     for case in job.layers:
+        if job.deadline is not None and time.monotonic() + _PROFILE_S > job.deadline:
+            break
         try:
             send(Profiled(backend.profile(case)))  # type: ignore[attr-defined]
         except (Skip, Face3DError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -58,7 +58,7 @@ class BenchOptions:
     device: int | Literal["cpu"] | None = None
     json: Path | None = None
     resume: bool = False
-    pace: Pace = Pace()
+    pace: Pace = field(default_factory=Pace)
     compile_limit_s: float = 120.0
     budget_s: float | None = None
     calib: Path | None = None

@@ -20,12 +20,14 @@ class Entry:
         arithmetic: For rows of a backend that could not be made.
         cpu: Whether it is taken unasked where there is no GPU.
         needs: What of `Source` it reads: "model", "onnx" or "plan".
+        compiles: Whether getting ready for a case is held to `Source.compile_limit_s`.
     """
 
     module: str
     arithmetic: Arithmetic
     cpu: bool
     needs: str
+    compiles: bool = False
 
 
 _TORCH = "face3d_trt.bench.torch_backends"
@@ -36,7 +38,7 @@ BACKENDS = {
     "torch-amp": Entry(_TORCH, "amp", False, "model"),
     "torch-bf16": Entry(_TORCH, "bf16", False, "model"),
     "torch-half": Entry(_TORCH, "fp16", False, "model"),
-    "torch-compile": Entry(_TORCH, "fp16", False, "model"),
+    "torch-compile": Entry(_TORCH, "fp16", False, "model", compiles=True),
     "torch-graph": Entry(_TORCH, "fp16", False, "model"),
     "ort-fp32": Entry(_ORT, "fp32", True, "onnx"),
     "ort-fp16": Entry(_ORT, "fp16", False, "onnx"),

@@ -70,8 +70,11 @@ class Resident:
             stack.enter_context(gpu.current())
             self._stream = gpu.stream()
             stack.callback(self._stream.free)
-            self._begin, self._end = (self._keep(stack, gpu.event(timed=True)) for _ in range(2))
-            self._context = plan.context(profile, stream=self._stream.handle)
+            self._begin, self._end = gpu.event(timed=True), gpu.event(timed=True)
+            stack.callback(self._begin.free)
+            stack.callback(self._end.free)
+            scratch = self._keep(stack, plan.scratch_bytes())  # TensorRT would take as much by itself
+            self._context = plan.context(profile, stream=self._stream.handle, scratch=scratch.address)
             stack.callback(self._context.close)
             self._name = plan.inputs[0].name
             self._context.set_input_shape(self._name, case.shape)
@@ -103,7 +106,8 @@ class Resident:
             following()()
         self._end.record(self._stream)
         self._end.synchronize()
-        return self._end.ms_since(self._begin) / loops
+        milliseconds: float = self._end.ms_since(self._begin)
+        return milliseconds / loops
 
     def allocator_peak(self) -> int | None:
         """See Ready."""
@@ -165,15 +169,18 @@ class Resident:
         self._context.set_address(self._name, images.address)
         self._context.enqueue(self._stream.handle)
 
-    def _upload(self, stack: ExitStack, images: HostArray) -> DeviceMemory:
-        memory = self._gpu.alloc(images.nbytes)
+    def _keep(self, stack: ExitStack, nbytes: int) -> DeviceMemory:
+        memory = self._gpu.alloc(nbytes)
         stack.callback(memory.free)
+        return memory
+
+    def _upload(self, stack: ExitStack, images: HostArray) -> DeviceMemory:
+        memory = self._keep(stack, images.nbytes)
         self._gpu.copy_in(memory.address, images, self._stream)
         self._stream.synchronize()  # before `images` goes
         return memory
 
     def _output(self, stack: ExitStack, name: str, dtype: str) -> DeviceMemory:
-        memory = self._gpu.alloc(math.prod(self._context.shape(name)) * np.dtype(dtype).itemsize)
-        stack.callback(memory.free)
+        memory = self._keep(stack, math.prod(self._context.shape(name)) * np.dtype(dtype).itemsize)
         self._context.set_address(name, memory.address)
         return memory

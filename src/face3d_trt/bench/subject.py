@@ -131,5 +131,5 @@ def _name(facts: ModelInfo | None, directory: Path | None) -> str:
     except (OSError, ValueError, AttributeError):
         standin = None
     if isinstance(standin, dict):
-        return ", ".join(["stand-in", *map(str, filter(None, (standin.get("size"), standin.get("weights"))))])
+        return f"stand-in, {standin.get('standin')}, {standin.get('weights')} weights"
     return directory.name
