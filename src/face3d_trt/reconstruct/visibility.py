@@ -1,0 +1,85 @@
+"""How far the photo is to be trusted at each texel: not where the face hides it, turns away, or leaves the picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from face3d_trt.optional import require
+from face3d_trt.reconstruct.raster import depth_buffer
+
+if TYPE_CHECKING:
+    from face3d_trt.reconstruct.atlas import Atlas
+
+Array = npt.NDArray[Any]
+
+BUFFER = 256  # cells of the depth buffer along the face's longer side: 0.8 mm
+BIAS = 0.015  # 1.0 = 100 mm: a surface does not hide what lies closer behind it
+CELLS = 2.0  # by how many cells a slope may be misplaced in the buffer
+TURNED, FULL = 0.10, 0.42  # cosines to the camera: 84 degrees, where the photo says nothing, and 65, where it says all
+FEATHER = 1 / 40  # of the texture's side, from what is not seen to full trust: 5 mm
+
+
+def trust(place: Array, depth: Array, facing: Array, atlas: Atlas, buffer: Buffer, photo: tuple[int, int]) -> Array:
+    """Weight of the photo on the grid: (grid, grid) float32, 0 to 1, without steps.
+
+    Args:
+        place: (grid, grid, 2) float32 px of the photo.
+        depth: (grid, grid) float32 distance from the camera, 1.0 = 100 mm.
+        facing: (grid, grid) float32 cosine between normal and the direction to the camera.
+        atlas: Where texels are.
+        buffer: What is nearest to the camera.
+        photo: Height and width of the photo.
+    """
+    cv2 = require("cv2", "reconstruct", "baking textures")
+    height, width = photo
+    x, y = place[..., 0], place[..., 1]
+    seen = facing > TURNED
+    seen &= (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
+    seen &= depth <= buffer.at(place) + buffer.tolerance(facing)
+    smooth = cv2.medianBlur((seen | ~atlas.mapped).astype(np.uint8), 5)  # single texels come from the buffer's cells
+    from_hidden = cv2.distanceTransform(smooth, cv2.DIST_L2, 3)
+    weight = ramp(from_hidden, 0.5, FEATHER * atlas.grid) * ramp(facing, TURNED, FULL)
+    weight[~atlas.padded] = 0
+    return weight
+
+
+def ramp(value: Array, low: float, high: float) -> Array:
+    """Smooth step from 0 at `low` to 1 at `high`."""
+    t = np.clip((value - np.float32(low)) * np.float32(1 / (high - low)), 0, 1)
+    return np.asarray(t * t * (3 - 2 * t))
+
+
+class Buffer:
+    """Distance of the nearest surface, over the part of the photo where the face is.
+
+    Args:
+        place: (V, 2) px of the photo.
+        depth: (V,) distance from the camera.
+        triangles: (F, 3).
+        mm_px: 100 mm in px of the photo, roughly.
+    """
+
+    def __init__(self, place: Array, depth: Array, triangles: Array, mm_px: float) -> None:
+        cv2 = require("cv2", "reconstruct", "baking textures")
+        low, high = place.min(axis=0), place.max(axis=0)
+        self._scale = BUFFER / float((high - low).max())
+        self._low = low
+        width, height = (int(cells) for cells in np.ceil((high - low) * self._scale) + 1)
+        nearest = depth_buffer((place - low) * self._scale, depth, triangles, height, width)
+        nearest[np.isinf(nearest)] = np.float32(1e6)
+        self._depth = cv2.erode(nearest, np.ones((3, 3), np.uint8))  # a cell is hidden by its neighbours too
+        self._cell = CELLS / self._scale / mm_px
+
+    def at(self, place: Array) -> Array:
+        """The distance at px of the photo: (height, width, 2) float32 -> (height, width)."""
+        cv2 = require("cv2", "reconstruct", "baking textures")
+        cells = (place - self._low.astype(np.float32)) * np.float32(self._scale) - np.float32(0.5)
+        return np.asarray(cv2.remap(self._depth, cells, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_REPLICATE))
+
+    def tolerance(self, facing: Array) -> Array:
+        """How much further away a texel may be and still be what is nearest: more where the surface slopes."""
+        cosine = np.clip(facing, 0.1, 1)
+        return np.asarray(np.float32(BIAS) + np.float32(self._cell) * np.sqrt(1 - cosine * cosine) / cosine)
