@@ -15,6 +15,7 @@ from face3d_trt.names import GROUPS
 from face3d_trt.optional import require
 from face3d_trt.reconstruct.atlas import COLOURS_GRID, PLACES_GRID, Atlas, make_atlas
 from face3d_trt.reconstruct.objtext import faces, rows
+from face3d_trt.reconstruct.visibility import Scatter
 
 if TYPE_CHECKING:
     from face3d_trt.reconstruct.facefile import FaceFile
@@ -61,11 +62,13 @@ class FaceDecoder:
         basis: The morphable model.
         uv: (V, 2) float32.
         triangles: (F, 3) int32.
+        scatter: Points on the surface.
     """
 
     def __init__(self, file: FaceFile) -> None:
         self.record, self.basis, self.uv = file.record, file.decoder, file.uv
         self.triangles = file.decoder.triangles.astype(np.int32)
+        self.scatter = Scatter(self.triangles, len(self.uv))
         self._atlases: dict[tuple[int, int], Atlas] = {}
         self._face_lines: dict[bool, bytes] = {}
         self._lock = threading.Lock()

@@ -54,17 +54,6 @@ def nearest_surface(placed: Array, depth: Array, triangles: Array, height: int, 
     return Surface(pixel, triangle[chosen], weights[chosen])
 
 
-def depth_buffer(placed: Array, depth: Array, triangles: Array, height: int, width: int) -> Array:
-    """Distance of the nearest triangle at every pixel: (height, width) float32, infinite where there is none.
-
-    Takes what `nearest_surface` takes.
-    """
-    buffer = np.full(height * width, np.inf, np.float32)
-    for pixel, _, _, distance in _hits(placed, depth, triangles, height, width):
-        np.minimum.at(buffer, pixel, distance)
-    return buffer.reshape(height, width)
-
-
 def _hits(
     placed: Array, depth: Array, triangles: Array, height: int, width: int
 ) -> Iterator[tuple[Array, Array, Array, Array]]:

@@ -29,7 +29,7 @@ Pixels = npt.NDArray[np.uint8]
 
 GAIN_GRID = 32  # local means: 6 mm of skin
 GAIN_LIMITS = (0.2, 4.0)
-SHADE = 0.2  # by how much the light brightens or darkens what is painted, at most
+SHADE = 0.1  # by how much the light brightens or darkens what is painted, at most
 NEAR = 4  # px of the photo kept around the face: the reach of the filter
 DARK = 4.0  # added to both colours of a gain, 0 to 255: black is no colour to measure by
 
@@ -69,7 +69,7 @@ def bake(decoder: FaceDecoder, face: Face, place: Array, photo: Pixels, size: in
     values = np.column_stack([place, face.depth, face.facing]).astype(np.float32)
     grid = atlas.spread(values)
     places = np.ascontiguousarray(grid[..., :2])
-    buffer = Buffer(place, face.depth, decoder.triangles, _scale(place, face))
+    buffer = Buffer(place, face.depth, decoder.scatter, _scale(place, face))
     weight = trust(places, grid[..., 2], grid[..., 3], atlas, buffer, photo.shape[:2])
     visible = float(weight[atlas.mapped].mean())
     if visible == 0:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from face3d_trt.optional import require
-from face3d_trt.reconstruct.raster import depth_buffer
 
 if TYPE_CHECKING:
     from face3d_trt.reconstruct.atlas import Atlas
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 BUFFER = 256  # cells of the depth buffer along the face's longer side: 0.8 mm
+POINTS = 100_000  # on the surface: three for each cell that the face covers
+FAR = 1e6
 BIAS = 0.015  # 1.0 = 100 mm: a surface does not hide what lies closer behind it
 CELLS = 2.0  # by how many cells a slope may be misplaced in the buffer
 TURNED, FULL = 0.10, 0.42  # cosines to the camera: 84 degrees, where the photo says nothing, and 65, where it says all
@@ -52,26 +53,52 @@ def ramp(value: Array, low: float, high: float) -> Array:
     return np.asarray(t * t * (3 - 2 * t))
 
 
+class Scatter:
+    """Points that lie so densely on a mesh that they stand for its surface: its vertices, and some in each triangle.
+
+    Args:
+        triangles: (F, 3).
+        vertices: Their number.
+    """
+
+    def __init__(self, triangles: Array, vertices: int) -> None:
+        rows = 1
+        while len(triangles) * rows * (rows + 1) // 2 + vertices < POINTS:
+            rows += 1
+        grid = [((i + 1 / 3) / rows, (j + 1 / 3) / rows) for i in range(rows) for j in range(rows - i)]
+        self._weights = np.array([(1 - u - v, u, v) for u, v in grid], np.float32)
+        self._corners = np.ascontiguousarray(triangles.T)
+
+    def spread(self, values: Array) -> Array:
+        """Values of the vertices (V, channels) float32 at the points: (P, channels)."""
+        corners = [np.take(values, corner, axis=0) for corner in self._corners]
+        inner = [sum(w * c for w, c in zip(weights, corners, strict=True)) for weights in self._weights]
+        return np.concatenate([values, *inner])
+
+
 class Buffer:
     """Distance of the nearest surface, over the part of the photo where the face is.
 
     Args:
         place: (V, 2) px of the photo.
         depth: (V,) distance from the camera.
-        triangles: (F, 3).
-        mm_px: 100 mm in px of the photo, roughly.
+        scatter: Of the mesh.
+        unit_px: 100 mm in px of the photo, roughly.
     """
 
-    def __init__(self, place: Array, depth: Array, triangles: Array, mm_px: float) -> None:
+    def __init__(self, place: Array, depth: Array, scatter: Scatter, unit_px: float) -> None:
         cv2 = require("cv2", "reconstruct", "baking textures")
         low, high = place.min(axis=0), place.max(axis=0)
         self._scale = BUFFER / float((high - low).max())
         self._low = low
         width, height = (int(cells) for cells in np.ceil((high - low) * self._scale) + 1)
-        nearest = depth_buffer((place - low) * self._scale, depth, triangles, height, width)
-        nearest[np.isinf(nearest)] = np.float32(1e6)
-        self._depth = cv2.erode(nearest, np.ones((3, 3), np.uint8))  # a cell is hidden by its neighbours too
-        self._cell = CELLS / self._scale / mm_px
+        points = scatter.spread(np.column_stack([(place - low) * self._scale, depth]).astype(np.float32))
+        cells = points[:, 1].astype(np.int32) * width + points[:, 0].astype(np.int32)
+        nearest = np.full(height * width, FAR, np.float32)
+        np.minimum.at(nearest, cells, points[:, 2])
+        # A cell is hidden by its neighbours too, and one that no point fell into has their distance.
+        self._depth = cv2.erode(nearest.reshape(height, width), np.ones((3, 3), np.uint8))
+        self._cell = CELLS / self._scale / unit_px
 
     def at(self, place: Array) -> Array:
         """The distance at px of the photo: (height, width, 2) float32 -> (height, width)."""
