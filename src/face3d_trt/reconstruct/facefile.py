@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-import face3d_trt
 from face3d_trt.decode import Decoder
 from face3d_trt.errors import MissingError, UsageError
 from face3d_trt.files import write_beside
-from face3d_trt.reconstruct.uv import cylindrical_uv, measure_uv
 from face3d_trt.records import Record, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 Array = npt.NDArray[Any]
 
 SUFFIX = ".face.npz"
-UVS = "assets/bfm_uvs2.npy"  # in a model directory
-MAX_FOLDED = 0.05  # of the mapped area; above it the model's own map is not used
 _RECORD, _DIGEST, _UV = "record", "sha256", "uv"
 
 
@@ -87,29 +83,6 @@ def face_path(artefact: Path) -> Path:
     )
 
 
-def choose_uv(given: Array | None, mean: Array, triangles: Array) -> tuple[Array, Literal["model", "cylinder"]]:
-    """The model's map where it is one, else a cylinder's.
-
-    Args:
-        given: What the model's directory has; None: nothing.
-        mean: (V, 3), the mean face.
-        triangles: (F, 3).
-
-    Returns:
-        (V, 2) float32, and whose it is.
-    """
-    usable = (
-        given is not None
-        and given.shape == (len(mean), 2)
-        and np.issubdtype(given.dtype, np.floating)
-        and bool(((given >= 0) & (given <= 1)).all())
-        and measure_uv(given, mean, triangles).folded <= MAX_FOLDED
-    )
-    if given is not None and usable:
-        return given.astype(np.float32), "model"
-    return cylindrical_uv(mean, triangles), "cylinder"
-
-
 def write_face_file(path: Path, file: FaceFile) -> None:
     """Write it, whole or not at all.
 
@@ -155,42 +128,6 @@ def read_face_file(path: Path, checkpoint_sha256: str | None = None) -> FaceFile
     if checkpoint_sha256 not in (None, record.checkpoint_sha256):
         raise _refused(path, f"belongs to another model ({record.source}), whose coefficients mean other faces")
     return FaceFile(record, Decoder(**arrays), uv)
-
-
-def face_file_of(model: str | Path) -> FaceFile:
-    """The face file of a model directory or ModelScope id. Needs the extra `export`.
-
-    Raises:
-        ModelError: A file of the directory is missing or damaged.
-        MissingError: No such model can be had here, or a package is missing.
-    """
-    from face3d_trt.files import sha256_file
-    from face3d_trt.model.load import CHECKPOINT, MORPHABLE, read_configuration, read_morphable, read_weights
-    from face3d_trt.model.morphable import MorphableModel
-    from face3d_trt.model.resolve import resolve_model
-
-    resolved = resolve_model(model)
-    directory = resolved.directory
-    decoder = Decoder.of(MorphableModel(read_morphable(directory / MORPHABLE)))
-    given = _read_uv(directory / UVS)
-    uv, origin = choose_uv(given, decoder.mean_shape.reshape(-1, 3), decoder.triangles)
-    record = FaceRecord(
-        source=resolved.source,
-        revision=resolved.revision,
-        weights=read_weights(read_configuration(directory), directory),
-        checkpoint_sha256=sha256_file(directory / CHECKPOINT),
-        uv=origin,
-        version=face3d_trt.__version__,
-    )
-    return FaceFile(record, decoder, uv)
-
-
-def _read_uv(path: Path) -> Array | None:
-    """The model's map; None where there is none that can be read, which a cylinder then replaces."""
-    try:
-        return np.asarray(np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError):
-        return None
 
 
 def _digest(arrays: Mapping[str, Array]) -> str:

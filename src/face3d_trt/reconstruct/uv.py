@@ -7,13 +7,14 @@ brings them as `assets/bfm_uvs2.npy`. They are the same for every face.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+MAX_FOLDED = 0.05  # of the mapped area; above it the model's own map is not used
 MARGIN = 0.015  # of the texture's side, around the cylinder
 AXIS_BEHIND = 0.1  # of the face's depth, behind its rearmost point: where the cylinder's axis stands
 ROUNDS = 400  # of relaxation, at most
@@ -35,6 +36,29 @@ class UvQuality:
     stretch: float
     worst: float
     used: float
+
+
+def choose_uv(given: Array | None, mean: Array, triangles: Array) -> tuple[Array, Literal["model", "cylinder"]]:
+    """The model's map where it is one, else a cylinder's.
+
+    Args:
+        given: What the model's directory has; None: nothing.
+        mean: (V, 3), the mean face.
+        triangles: (F, 3).
+
+    Returns:
+        (V, 2) float32, and whose it is.
+    """
+    usable = (
+        given is not None
+        and given.shape == (len(mean), 2)
+        and np.issubdtype(given.dtype, np.floating)
+        and bool(((given >= 0) & (given <= 1)).all())
+        and measure_uv(given, mean, triangles).folded <= MAX_FOLDED
+    )
+    if given is not None and usable:
+        return given.astype(np.float32), "model"
+    return cylindrical_uv(mean, triangles), "cylinder"
 
 
 def measure_uv(uv: Array, mean: Array, triangles: Array) -> UvQuality:

@@ -18,7 +18,7 @@ BUFFER = 256  # cells of the depth buffer along the face's longer side: 0.8 mm
 POINTS = 100_000  # on the surface: three for each cell that the face covers
 FAR = 1e6
 BIAS = 0.015  # 1.0 = 100 mm: a surface does not hide what lies closer behind it
-CELLS = 2.0  # by how many cells a slope may be misplaced in the buffer
+CELLS = 2.8  # by how many cells a slope may be misplaced: two along either side
 TURNED, FULL = 0.10, 0.42  # cosines to the camera: 84 degrees, where the photo says nothing, and 65, where it says all
 FEATHER = 1 / 40  # of the texture's side, from what is not seen to full trust: 5 mm
 
