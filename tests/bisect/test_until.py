@@ -186,6 +186,6 @@ def test_a_failing_gate_is_a_build_error_that_names_the_row(tmp_path: Path) -> N
     source = write_tiny(tmp_path / "face.onnx")
     failed = GateRecord(passed=False, reason="coeffs angle: too far", pictures=3, origin="here", worst="angle 50 %")
     with pytest.raises(BuildError, match=r"coeffs angle: too far") as caught:
-        build_engine(BuildOptions(source, "fp16"), gate=lambda options, manifest, plan: failed)
+        build_engine(BuildOptions(source, "fp16"), gate=lambda options, manifest, plan, typed: failed)
     assert caught.value.exit_code == 1
     assert {path.suffix for path in tmp_path.iterdir()} == {".onnx", ".json"}

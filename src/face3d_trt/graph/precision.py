@@ -72,21 +72,30 @@ class _Faces:
     calibration: Calibration | None
 
 
-def typed_graph(
+def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Reporter = SILENT) -> TypedRecord:
+    """Write the typed graph of `onnx` under `output`, its record beside it; arguments and errors as `place_typed`."""
+    return place_typed(onnx, output, options, report)[0]
+
+
+def place_typed(
     onnx: Path,
     output: Path,
     options: PrecisionOptions,
     report: Reporter = SILENT,
-    replacing: Callable[[], None] | None = None,
-) -> TypedRecord:
-    """Write the typed graph of `onnx` under `output` and its record beside it, unless they stand there already.
+    elsewhere: Callable[[], Path] | None = None,
+) -> tuple[TypedRecord, Path]:
+    """Write the typed graph of `onnx` and its record beside it, unless they stand there already.
 
     Args:
         onnx: The float32 graph of `face3d-trt export`.
         output: The typed graph; its record is `<output>.json`.
         options: Which graph.
         report: Hears what is done and what is reused.
-        replacing: Called before any work where another graph is to get the name `output`; it may raise.
+        elsewhere: Asked, before any work, where another graph than the one that lies under `output` is to go, in the
+            same folder; it may raise.
+
+    Returns:
+        The record, and where the graph lies.
 
     Raises:
         GraphError: `onnx` is missing, is not one of ours, or is a typed graph already.
@@ -119,8 +128,12 @@ def typed_graph(
         "strongly_typed": options.strongly_typed,
         "opset": opset,
     }
-    if reused := _reusable(output, key, source, facts, report, replacing):
-        return reused
+    if reused := _reusable(output, key, facts, report):
+        return reused, output
+    place = elsewhere() if elsewhere is not None else output
+    if twin := _copied(place, key, facts, report):
+        return twin, place
+    _say_stale(output, source, calibration, report)
 
     parts = split(at_opset(model, opset))
     plain = _key(source, options, faces, tools, ())
@@ -148,8 +161,8 @@ def typed_graph(
         seconds=round(time.monotonic() - begun, 3),
         **facts,
     )
-    _write(output, data, record)
-    return record
+    write_typed_files(place, data, record)
+    return record, place
 
 
 def record_path(typed: Path) -> Path:
@@ -270,36 +283,37 @@ def float32_path(typed: Path) -> Path:
     return typed.with_name(f"{stem or typed.stem}.onnx")
 
 
-def _reusable(
-    output: Path,
-    key: str,
-    source: str,
-    facts: dict[str, Any],
-    report: Reporter,
-    replacing: Callable[[], None] | None,
-) -> TypedRecord | None:
+def _reusable(output: Path, key: str, facts: dict[str, Any], report: Reporter) -> TypedRecord | None:
     """The record of a typed graph that was made from the same content and has not been touched since.
 
-    It stands under `output`, or is copied there from another name in the same folder. Pictures are the same when their
-    pixels are; the folder that they lie in now is what the record then names, and `facts` that it lacks are added.
+    Pictures are the same when their pixels are; the folder that they lie in now is what the record then names, and
+    `facts` that it lacks are added.
     """
     found = _made(output, report)
-    if found and found[0].fingerprint == key:
-        report.stage(f"reused   {output} (same graph, pictures and tools)")
-        record = found[0].model_copy(update=facts)
-        if record != found[0]:
-            record.write(record_path(output))
-        return record
-    if replacing is not None:
-        replacing()
-    if twin := _twin(output, key):
-        report.stage(f"reused   {twin[2]} (same graph, pictures and tools), copied to {output}")
-        record = twin[0].model_copy(update=facts)
-        _write(output, twin[1], record)
-        return record
-    if found:
-        report.stage(f"stale    {output}: {_difference(found[0], source, facts['calibration'])}")
-    return None
+    if not found or found[0].fingerprint != key:
+        return None
+    report.stage(f"reused   {output} (same graph, pictures and tools)")
+    record = found[0].model_copy(update=facts)
+    if record != found[0]:
+        record.write(record_path(output))
+    return record
+
+
+def _copied(place: Path, key: str, facts: dict[str, Any], report: Reporter) -> TypedRecord | None:
+    """The same for one that stands under `place`, or under another name in its folder, from where it is copied."""
+    if (made := _made(place, SILENT)) and made[0].fingerprint == key:
+        return _reusable(place, key, facts, report)
+    if not (twin := _twin(place, key)):
+        return None
+    report.stage(f"reused   {twin[2]} (same graph, pictures and tools), copied to {place}")
+    record = twin[0].model_copy(update=facts)
+    write_typed_files(place, twin[1], record)
+    return record
+
+
+def _say_stale(output: Path, source: str, calibration: Calibration | None, report: Reporter) -> None:
+    if found := _made(output, SILENT):
+        report.stage(f"stale    {output}: {_difference(found[0], source, calibration)}")
 
 
 def _made(output: Path, report: Reporter) -> tuple[TypedRecord, bytes] | None:
@@ -353,7 +367,8 @@ def _base(output: Path, plain: str) -> _Base | None:
     return _Base(twin[2], twin[0], twin[1]) if twin else None
 
 
-def _write(output: Path, data: bytes, record: TypedRecord) -> None:
+def write_typed_files(output: Path, data: bytes, record: TypedRecord) -> None:
+    """A typed graph and its record, both or none."""
     write_together([(output, data), (record_path(output), record.to_json())])
 
 
