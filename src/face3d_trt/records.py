@@ -91,6 +91,7 @@ class KeptNode(Record):
 
     node: str
     reason: str
+    asked: bool = False  # by a list of the user's or of `bisect`; else the precision pass found it so
 
 
 class KeepEntry(Record):
@@ -141,6 +142,8 @@ class BisectRecord(Record):
     worst_before: str  # the row that is furthest from its limit
     worst: str  # the same with `keep`
     keep: tuple[KeepEntry, ...]
+    kept_before: tuple[str, ...] = ()  # nodes of `keep` that the typed graph keeps already, by an earlier list
+    build: str = ""  # the command that builds with `keep`; empty where none is needed or none helps
     ranking: tuple[Sensitivity, ...]  # damaged nodes first, then by loss
     notes: tuple[str, ...]
     seconds: float
@@ -155,6 +158,7 @@ class TypedRecord(Record):
     fingerprint: str  # of everything that went in
     sha256: str  # of the typed ONNX itself
     source_sha256: str  # of the float32 ONNX
+    plain_sha256: str | None = None  # of the same typed ONNX before nodes were kept by a list; None: there is no list
     calibration: Calibration | None
     nodes: dict[str, int]  # nodes of the network by type: {"int8": 53, "fp16": 120, "fp32": 4}
     int8_macs: float = 0.0  # share of the multiply-adds in int8, 0 to 1
@@ -247,6 +251,8 @@ class Manifest(Record):
     onnx_sha256: str
     typed: str  # typed ONNX, likewise
     typed_sha256: str
+    plain_sha256: str | None = None  # as in TypedRecord
+    kept: tuple[KeptNode, ...] = ()  # nodes of the typed ONNX that stay higher
     calibration: Calibration | None
     gate: GateRecord | None = None  # None: the build did not ask
     plan_sha256: str

@@ -64,6 +64,8 @@ class _Job:
             "onnx_sha256": record.source_sha256,
             "typed": os.path.relpath(self.options.typed.resolve(), self.options.plan.parent.resolve()),
             "typed_sha256": record.sha256,
+            "plain_sha256": record.plain_sha256,
+            "kept": record.kept,
             "calibration": record.calibration,
             "int8_macs": record.int8_macs,
             "model": self.source.info,

@@ -23,6 +23,7 @@ from face3d_trt.report import SILENT, Reporter
 if TYPE_CHECKING:
     from face3d_trt.engine.flavour import Flavour
 
+NEXT = ".next"  # in the name of a typed graph whose plan has not got its name yet
 _ELSEWHERE = "face3d-trt build --int8 --calib calibration/ --typed-only --for {}    # where ModelOpt is"
 
 
@@ -101,7 +102,7 @@ def unneeded(typed: Path, own: Path | None = None) -> Path:
     Raises:
         UsageError: The manifest of another plan than `own` names this file, with these bytes.
     """
-    for plan in _built_from(typed):
+    for plan in built_from(typed):
         if own is None or plan.resolve() != own.resolve():
             raise UsageError(
                 f"{typed} is what {plan} was built from: another graph under that name would leave the plan without it",
@@ -118,7 +119,7 @@ def next_typed(options: BuildOptions) -> Path:
         UsageError: Another plan was built from the graph that has its name.
     """
     typed = unneeded(options.typed, options.plan)
-    return typed.with_suffix(".next.onnx") if any(_built_from(typed)) else typed
+    return typed.with_suffix(f"{NEXT}.onnx") if any(built_from(typed)) else typed
 
 
 def final_files(options: BuildOptions, source: Source, data: bytes) -> list[tuple[Path, bytes]]:
@@ -130,13 +131,13 @@ def final_files(options: BuildOptions, source: Source, data: bytes) -> list[tupl
 
 def forget_next(options: BuildOptions) -> None:
     """Take away what `next_typed` named, once the plan has its name."""
-    waiting = options.typed.with_suffix(".next.onnx")
+    waiting = options.typed.with_suffix(f"{NEXT}.onnx")
     if options.from_typed is None:
         for path in (waiting, record_path(waiting)):
             path.unlink(missing_ok=True)
 
 
-def _built_from(typed: Path) -> Iterator[Path]:
+def built_from(typed: Path) -> Iterator[Path]:
     """The plans in the folder of a typed graph whose manifests name this file, with these bytes."""
     if not typed.is_file():
         return

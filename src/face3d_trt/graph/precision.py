@@ -136,24 +136,23 @@ def place_typed(
     _say_stale(output, source, calibration, report)
 
     parts = split(at_opset(model, opset))
-    plain = _key(source, options, faces, tools, ())
+    base = _base(output, _key(source, options, faces, tools, ())) if wanted else None
     own_front = not options.strongly_typed and parts.front is not None  # which the graph that lies there has lost
-    if wanted and not own_front and (base := _base(output, plain)):
+    if base and not own_front:
         report.stage(f"reused   {base.where} (same graph, pictures and tools), some nodes of it kept higher")
-        typed = _keeping(base.typed(parts), parts.network, options, wanted)
+        plain = base.typed(parts)
     else:
-        typed = _keeping(_convert(parts.network, parts.image, options, faces, report), parts.network, options, wanted)
-    result = join(parts.with_network(at_opset(typed.network, opset)))
-    if not options.strongly_typed:
-        gather_channels(result)
+        plain = _convert(parts.network, parts.image, options, faces, report)
+    typed = _keeping(plain, parts.network, options, wanted)
     share = int8_share(parts.network, typed.network) if options.precision == "int8" else 0.0
     report.stage(_summary(typed, options, share))
-    data = result.SerializeToString()
+    data = _joined(typed, parts, opset, options)
     record = TypedRecord(
         precision=options.precision,
         fingerprint=key,
         sha256=hashlib.sha256(data).hexdigest(),
         source_sha256=source,
+        plain_sha256=_plain_sha256(base, plain, parts, opset, options) if wanted else None,
         int8_macs=round(share, 4),
         nodes=tally(operations(typed.network)).operations,
         kept=typed.kept,
@@ -185,6 +184,20 @@ def _convert(
         report.stage(f"converting to fp16 by AutoCast on {len(faces.crops)} faces")
         return to_fp16(network, image, to_input(faces.crops, "float32"))
     return Typed(network, ())
+
+
+def _joined(typed: Typed, parts: Parts, opset: int, options: PrecisionOptions) -> bytes:
+    """The whole graph as it is written."""
+    result = join(parts.with_network(at_opset(typed.network, opset)))
+    if not options.strongly_typed:
+        gather_channels(result)
+    data: bytes = result.SerializeToString()
+    return data
+
+
+def _plain_sha256(base: _Base | None, plain: Typed, parts: Parts, opset: int, options: PrecisionOptions) -> str:
+    """Of the graph with no node kept by a list: that is the one which `bisect` ranks."""
+    return base.record.sha256 if base else hashlib.sha256(_joined(plain, parts, opset, options)).hexdigest()
 
 
 def _keeping(typed: Typed, network: ModelProto, options: PrecisionOptions, wanted: tuple[KeptNode, ...]) -> Typed:
