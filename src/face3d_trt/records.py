@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -14,6 +15,8 @@ from face3d_trt.errors import PlanError
 from face3d_trt.files import write_together
 
 _BUILD = "face3d-trt build --fp16    # or --fp32, --int8, with the --onnx and -o of that plan"
+_ANY = "NAME.plan"
+_LONGEST = 255  # bytes of a file's name
 Precision = Literal["fp32", "fp16", "int8"]
 Weights = Literal["checkpoint", "seeded", "learned"]
 R = TypeVar("R", bound="Record")
@@ -268,3 +271,13 @@ class Manifest(Record):
 def manifest_path(plan: Path) -> Path:
     """`engines/a.plan` → `engines/a.plan.json`."""
     return Path(f"{plan}.json")  # with_name would not take "." or "/"
+
+
+def plan_name(path: Path) -> Path:
+    """The nearest path that `build -o` takes: `x.plan` for `x.plan.txt`, `x.engine.plan` for `x.engine`."""
+    if os.path.isdir(path):  # of os.path, as a Path's own raises at names that are too long
+        return path / _ANY
+    stem = path.name if path.suffix == ".plan" else path.name.partition(".plan")[0].strip(".")
+    named = f"{stem.removesuffix('.plan')}.plan"
+    fits = stem and len(os.fsencode(manifest_path(Path(named)))) <= _LONGEST
+    return path.with_name(named) if fits else path.parent / _ANY
