@@ -39,6 +39,8 @@ SERVING = (  # what a runtime needs of what is there
     "faces.images",
     "faces.align",
     "faces.tensor",
+    "monitor.memory",
+    "monitor.nvml",
 )
 RUNTIME = tuple(
     f"runtime.{file.stem}" for file in sorted((Path(face3d_trt.__file__).parent / "runtime").glob("[!_]*.py"))
@@ -95,5 +97,5 @@ def test_the_tests_for_a_gpu_are_found_on_a_machine_that_only_runs_engines():
     assert result.returncode == 0, result.stdout + result.stderr
     found = {line.partition("::")[0] for line in result.stdout.splitlines() if "::" in line}
     in_the_folder = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "gpu").glob("test_*.py")}
-    elsewhere = {"tests/engine/test_api.py", "tests/engine/test_loaded.py", "tests/runtime/test_ort.py"}
-    assert found == in_the_folder | elsewhere
+    elsewhere = {"engine/test_api.py", "engine/test_loaded.py", "monitor/test_nvml.py", "runtime/test_ort.py"}
+    assert found == in_the_folder | {f"tests/{name}" for name in elsewhere}
