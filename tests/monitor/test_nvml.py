@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 import time
 
 import pytest
-from tests.monitor.double import NVMLError
+from tests.monitor.double import FakeNvml, NVMLError
 
 from face3d_trt.errors import MissingError
+from face3d_trt.monitor import nvml
 from face3d_trt.monitor.memory import bus_address, process_memory
 from face3d_trt.monitor.nvml import NvmlGpu, Sampler
-from face3d_trt.monitor.tally import Reading, Summary, Tally
+from face3d_trt.monitor.tally import THROTTLES, Reading, Summary, Tally
 
+SOME_GPU = pytest.mark.parametrize("some_gpu", ["double", pytest.param("real", marks=pytest.mark.gpu)], indirect=True)
 REFUSABLE = {
     "nvmlDeviceGetUtilizationRates": {"utilization"},
     "nvmlDeviceGetMemoryInfo": {"memory_used", "memory_total"},
@@ -25,6 +28,7 @@ REFUSABLE = {
 }
 
 
+@SOME_GPU
 @pytest.mark.usefixtures("some_gpu")
 def test_a_gpu_tells_figures_that_a_gpu_can_have() -> None:
     with NvmlGpu(0) as gpu:
@@ -38,6 +42,7 @@ def test_a_gpu_tells_figures_that_a_gpu_can_have() -> None:
     assert 100 <= reading.memory_mhz < 20000
 
 
+@SOME_GPU
 @pytest.mark.usefixtures("some_gpu")
 def test_energy_is_power_over_the_time() -> None:
     with Sampler(0, 0.01) as sampler:
@@ -114,6 +119,29 @@ def test_without_nvml_every_figure_is_none_and_one_warning_says_why(fake, monkey
     assert len(report.warnings) == 1
     expected = {"package": "pynvml", "driver": "libcuda", "library": "Shared Library Not Found"}
     assert expected[lacking] in report.warnings[0]
+
+
+def test_the_double_has_the_names_of_the_real_package_and_bits_of_nvml_h() -> None:
+    real = pytest.importorskip("pynvml")
+    double = FakeNvml()
+    assert [name for name in double.figures if not callable(getattr(real, name, None))] == []
+    for name in ("NVML_TEMPERATURE_GPU", "NVML_CLOCK_SM", "NVML_CLOCK_MEM"):
+        assert getattr(double, name) == getattr(real, name)
+    reasons = {name: value for name, value in vars(real).items() if name.startswith("nvmlClocksThrottleReason")}
+    bits = {value for value in reasons.values() if isinstance(value, int) and value.bit_count() == 1}
+    assert set(THROTTLES) == bits - {real.nvmlClocksThrottleReasonGpuIdle}
+    assert THROTTLES[real.nvmlClocksThrottleReasonSwPowerCap] == "power cap"
+    assert THROTTLES[real.nvmlClocksThrottleReasonHwThermalSlowdown] == "hardware thermal slowdown"
+
+
+def test_the_real_package_without_a_driver_is_answered(monkeypatch) -> None:
+    pytest.importorskip("pynvml")
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libnvidia-ml.so.1")
+        pytest.skip("this machine has a driver")
+    monkeypatch.setattr(nvml, "bus_address", lambda index: b"0000:18:00.0")
+    with pytest.raises(MissingError, match="NVML Shared Library Not Found"):
+        NvmlGpu(0)
 
 
 def test_power_is_integrated_where_there_is_no_counter() -> None:
