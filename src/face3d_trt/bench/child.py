@@ -40,6 +40,7 @@ class Job:
         layers: Cases at which the plan's layers are timed, after the rows.
         log: Where its stdout and stderr go.
         deadline: Of time.monotonic, which all processes share: no case is begun that would end after it.
+        module: That makes the backend; None: the registry's.
     """
 
     backend: str
@@ -50,6 +51,7 @@ class Job:
     layers: tuple[Case, ...]
     log: str
     deadline: float | None = None
+    module: str | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def run(job: Job, connection: Connection) -> None:
 def _work(job: Job, send: Any) -> None:
     index = job.source.device
     _process_memory(index)  # who was there before
-    backend = make(job.backend, job.source)
+    backend = make(job.backend, job.source, job.module)
     backend.start()
     context = _process_memory(index)
     send(Started(backend.label, backend.arithmetic, backend.plan))

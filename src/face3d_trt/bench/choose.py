@@ -32,12 +32,14 @@ class Planned:
         source: What it is made from.
         cases: In order: modes, then batches.
         named: Whether the user asked for it by name.
+        module: That makes it; None: the registry's.
     """
 
     backend: str
     source: Source
     cases: tuple[Case, ...]
     named: bool
+    module: str | None = None
 
 
 def choose(
@@ -56,7 +58,8 @@ def choose(
         MissingError: A backend that was asked for by name cannot run here.
         UsageError: Likewise; or nothing can.
     """
-    names = options.backends or tuple(name for name, entry in BACKENDS.items() if device is not None or entry.cpu)
+    usual = tuple(name for name, each in BACKENDS.items() if (each.cpu if device is None else each.gpu))
+    names = options.backends or usual
     planned: list[Planned] = []
     for name in names:
         if (problem := _why_not(name, subject, device)) is not None:

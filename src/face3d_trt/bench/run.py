@@ -187,6 +187,7 @@ class _Measurement:
             layers=tuple(self._layer_cases(cases)),
             log=str(self._log),
             deadline=self._deadline,
+            module=self._planned.module,
         )
 
     def _layer_cases(self, cases: list[Case]) -> Iterator[Case]:

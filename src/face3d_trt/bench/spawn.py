@@ -72,9 +72,8 @@ class Child:
         if self._process.pid is None:
             return
         self._process.join(grace_s)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(self._process.pid) == self._process.pid:  # its own group, once it has made one
-                os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it may not have come as far as to make one
+            os.killpg(self._process.pid, signal.SIGKILL)
         if self._process.is_alive():
             self._process.kill()
         self._process.join()
