@@ -69,7 +69,7 @@ class Child:
 
     def end(self, grace_s: float = 0.0) -> None:
         """Give it some time to end by itself, then end it and what it started."""
-        if self._process.pid is None:
+        if self._connection.closed or self._process.pid is None:
             return
         self._process.join(grace_s)
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it may not have come as far as to make one
