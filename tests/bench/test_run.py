@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -183,3 +186,36 @@ def test_onnx_runtime_is_measured_against_itself_without_an_error(onnx: Path, op
     assert all(row.plan == onnx.name and row.arithmetic == "fp32" for row in file.rows)
     assert all((row.memory.host or 0) > 1e7 for row in file.rows)
     assert file.model_sha256 is not None
+
+
+def test_onnx_runtimes_own_int8_is_near_float32_and_not_it(options: BenchOptions) -> None:
+    (row,) = run_bench(replace(options, backends=("ort-int8",), batches=(2,))).rows
+    assert row.skipped is None
+    assert row.arithmetic == "int8"
+    assert row.error is not None
+    assert 1e-4 < row.error < 0.3
+
+
+def test_ctrl_c_leaves_a_whole_file_and_no_process(onnx: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    words = ["bench", "--device", "cpu", "--backend", "ort-fp32", "--onnx", str(onnx), "--size", str(SIDE)]
+    words += ["--batches", "1,2,3,4,5,6,7,8", "--seconds", "1.5", "--no-ceilings", "--json", str(file)]
+    command = [sys.executable, "-m", "face3d_trt", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not (file.is_file() and BenchFile.model_validate_json(file.read_bytes()).rows):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        started = children(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert "interrupted" in said
+    assert 1 <= len(BenchFile.model_validate_json(file.read_bytes()).rows) < 8
+    assert started
+    assert not [pid for pid in started if running(pid)]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
