@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from face3d_trt.errors import StoppedError
 from face3d_trt.reconstruct.messages import Answer, Broken, Setup
-from face3d_trt.reconstruct.processes import ONE_THREAD, Child
+from face3d_trt.reconstruct.processes import ONE_THREAD, QUIET, Child
 from face3d_trt.reconstruct.workers import work
 
 if TYPE_CHECKING:
@@ -149,4 +149,4 @@ class Crew:
     def _hire(self) -> Member:
         self._numbers += 1
         name = f"face3d-trt worker {self._numbers}"
-        return Member(self._numbers, Child(work, (self._memory, self._numbers), name, ONE_THREAD))
+        return Member(self._numbers, Child(work, (self._memory, self._numbers), name, ONE_THREAD | QUIET))

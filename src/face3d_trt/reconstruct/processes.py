@@ -15,6 +15,7 @@ from typing import Any
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+QUIET = {"OPENCV_LOG_LEVEL": "SILENT", "OPENCV_FFMPEG_LOGLEVEL": "-8"}  # what is wrong stands in the list of results
 
 
 class Child:

@@ -82,7 +82,7 @@ class Worker:
         self._setup, self._bays = setup, Bays(memory, *setup.bays)
         self._detector = find_detector(setup.detector, setup.landmarks)
         self._decoder: FaceDecoder | None = None
-        self._video: tuple[str, VideoFrames] | None = None
+        self._video: tuple[str, VideoFrames | ImageError] | None = None
         self._work = setup.output / WORK / str(number)
         self._written = 0
         self._seconds: dict[str, float] = {}
@@ -104,28 +104,28 @@ class Worker:
     def _frame(self, task: Task) -> Answer:
         (item,) = task.items
         failures: tuple[tuple[str, str, str], ...] = ()
-        place = None
-        try:
-            with self._timed("decode"):
-                if self._video is None or self._video[0] != item.path:
-                    if self._video:
-                        self._video[1].close()
-                    self._video = (item.path, VideoFrames(item.path))
-                photo = self._video[1].frame(item.start)
-            if photo is not None:
-                place = self._keep(task.bay, photo)
-        except ImageError as error:
-            self._video = None
-            failures = ((item.path, "decode", error.problem),)
-        announced = self._video[1].announced if self._video else 0
-        return Answer(
-            task.group,
-            "frame",
-            photo=place,
-            seconds=self._seconds,
-            failures=failures,
-            counts={"announced": announced},
-        )
+        place, announced = None, 0
+        with self._timed("decode"):
+            video = self._opened(item.path)
+            if isinstance(video, ImageError):
+                failures = ((item.path, "decode", video.problem),)
+            else:
+                announced = video.announced
+                photo = video.frame(item.start)
+                place = None if photo is None else self._keep(task.bay, photo)
+        counts = {"announced": announced}
+        return Answer(task.group, "frame", photo=place, seconds=self._seconds, failures=failures, counts=counts)
+
+    def _opened(self, path: str) -> VideoFrames | ImageError:
+        """The video, or why there is none; remembered until another is asked for."""
+        if self._video is None or self._video[0] != path:
+            if self._video and isinstance(self._video[1], VideoFrames):
+                self._video[1].close()
+            try:
+                self._video = (path, VideoFrames(path))
+            except ImageError as error:
+                self._video = (path, error)
+        return self._video[1]
 
     def _prepare(self, task: Task) -> Answer:
         at, rows = self._bays.at(task.bay), 0
