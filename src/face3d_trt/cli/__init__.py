@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from face3d_trt.cli import bisect, build, calib, compare, doctor, export, inspect, reconstruct, standin
+from face3d_trt.cli import bisect, build, calib, compare, doctor, export, inspect, monitor, reconstruct, standin
 
 app = typer.Typer(
     name="face3d-trt",
@@ -48,6 +48,7 @@ _add("compare", compare.command)
 _add("bisect", bisect.command)
 _add("reconstruct", reconstruct.command)
 _add("inspect", inspect.command)
+_add("monitor", monitor.command)
 _add("doctor", doctor.command)
 
 
