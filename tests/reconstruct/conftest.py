@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reconstruct.mixed import write_mixed
 
 from face3d_trt.reconstruct.options import ReconstructOptions
 from face3d_trt.reconstruct.pipeline import Summary, reconstruct
 from face3d_trt.reconstruct.products import ProductOptions
-from tests.reconstruct.mixed import write_mixed
 
 COEFFS = ProductOptions(frozenset({"coeffs"}))
 

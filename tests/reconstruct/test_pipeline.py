@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-
-from face3d_trt.runtime.ort import OrtEngine
 from tests.reconstruct.conftest import Finished, run
 from tests.reconstruct.mixed import write_video
+
+from face3d_trt.runtime.ort import OrtEngine
 
 
 def infer(plan: Path, crops: np.ndarray) -> np.ndarray:
