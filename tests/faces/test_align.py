@@ -106,6 +106,12 @@ def test_the_map_goes_back(photo, template):
     assert np.allclose(aligned.to_crop(aligned.to_photo(points)), points)
 
 
+def test_the_map_as_a_matrix(photo, template):
+    aligned = align(photo, seen(template, 90, (300, 200), 480), template)
+    points = np.array([[0, 0], [639, 479], [12.5, 300]])
+    assert np.allclose(np.c_[points, np.ones(3)] @ aligned.crop_from_photo.T, aligned.to_crop(points), atol=1e-9)
+
+
 def test_outside_the_photo_is_black(template):
     white = np.full((480, 640, 3), 255, np.uint8)
     aligned = align(white, seen(template, 102, (20, 240), 480), template)

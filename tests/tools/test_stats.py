@@ -6,8 +6,9 @@ import itertools
 import os
 
 import pytest
-from tools.proof.driver import GpuMemory
 from tools.proof.stats import alternately, fastest, gpu_growth, growth, latencies, steady
+
+from face3d_trt.monitor.memory import GpuMemory
 
 
 def test_a_measurement_ends_once_three_windows_agree() -> None:
@@ -75,9 +76,9 @@ class Listed(GpuMemory):
 
     def __init__(self, *lists: dict[int, int] | None) -> None:
         self._lists = iter(lists)
-        self._others, self._own = set(self._processes() or ()), None
+        self._others, self._own = set(self.processes() or ()), None
 
-    def _processes(self) -> dict[int, int] | None:
+    def processes(self) -> dict[int, int] | None:
         return next(self._lists)
 
 

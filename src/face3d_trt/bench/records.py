@@ -108,12 +108,25 @@ class Ceilings(Record):
     download_bytes_per_s: float | None = None
 
 
+class NodeWork(Record):
+    """What one node costs for one picture."""
+
+    name: str  # as the graph has it: "backbone.layer1.0.conv1/Conv"; "backbone.layer1.0/Add" is a residual input
+    flops: float  # a multiply-add counted as two
+    weight_elements: int
+    activation_elements: int  # read and written
+
+
 class Work(Record):
-    """What one picture costs by count, from the graph."""
+    """What one picture costs by count, from the graph: convolutions, matrix products and residual inputs.
+
+    What follows a convolution element by element, and a max pooling behind it, is taken as fused: it moves nothing.
+    """
 
     flops: float  # a multiply-add counted as two
     weight_elements: int
     activation_elements: int  # read and written by convolutions and matrix products, residual inputs included
+    nodes: tuple[NodeWork, ...] = ()  # that add up to it
 
 
 class Machine(Record):

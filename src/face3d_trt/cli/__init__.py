@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from face3d_trt.cli import bisect, build, calib, compare, doctor, export, inspect, standin
+from face3d_trt.cli import bisect, build, calib, compare, doctor, export, inspect, monitor, standin
 
 app = typer.Typer(
     name="face3d-trt",
@@ -47,6 +47,7 @@ _add("build", build.command)
 _add("compare", compare.command)
 _add("bisect", bisect.command)
 _add("inspect", inspect.command)
+_add("monitor", monitor.command)
 _add("doctor", doctor.command)
 
 

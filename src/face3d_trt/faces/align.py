@@ -48,6 +48,12 @@ class Aligned:
     scale: tuple[float, float]
     offset: tuple[int, int]
 
+    @property
+    def crop_from_photo(self) -> Floats:
+        """(2, 3): what `to_crop` does, as a matrix for (x, y, 1)."""
+        (across, down), (left, upper) = self.scale, self.offset
+        return np.array([[across, 0, 0.5 * across - left - 0.5], [0, down, 0.5 * down - upper - 0.5]])
+
     def to_crop(self, points: npt.ArrayLike) -> Floats:
         """(N, 2) px of the photo → (N, 2) px of the crop."""
         return (np.asarray(points, dtype=np.float64) + 0.5) * self.scale - self.offset - 0.5

@@ -1,0 +1,1 @@
+"""Photos to meshes and textures."""
