@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MODEL, UNSEEN, TRUTH = "model", "unseen", "truth.npz"
 REFERENCE, VERDICTS, PAGE = "reference.npz", "verdicts.json", "report.html"
-PART_BYTES = 15 * 2**20
+PART_BYTES = 16_500_000  # the full size in three
 FOR_THE_PAGE = ("jinja2", "matplotlib")
 
 
