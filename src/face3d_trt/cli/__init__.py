@@ -14,7 +14,19 @@ from typing import Any
 
 import typer
 
-from face3d_trt.cli import bench, bisect, build, calib, compare, doctor, export, inspect, monitor, standin
+from face3d_trt.cli import (
+    bench,
+    bisect,
+    build,
+    calib,
+    compare,
+    doctor,
+    export,
+    inspect,
+    monitor,
+    reconstruct,
+    standin,
+)
 
 app = typer.Typer(
     name="face3d-trt",
@@ -59,6 +71,7 @@ _add("calib", calib.command)
 _add("build", build.command)
 _add("compare", compare.command)
 _add("bisect", bisect.command)
+_add("reconstruct", reconstruct.command)
 _add_group("bench", bench.command)
 _add("inspect", inspect.command)
 _add("monitor", monitor.command)
