@@ -83,8 +83,8 @@ class Regression:
 
     @property
     def passed(self) -> bool:
-        """Whether no ratio is, and no row has lost its figures."""
-        return not self.worsened and not self.lost
+        """Whether something was compared, no ratio is beyond the limit, and no row has lost its figures."""
+        return bool(self.changes) and not self.worsened and not self.lost
 
 
 def read_run(path: Path) -> BenchFile:
