@@ -10,8 +10,8 @@ PROOF_FLAGS ?=
 # For pip, for example `--extra-index-url URL`.
 PIP_FLAGS ?=
 
-CPU_EXTRAS := export,quantize,detect,compare,cpu,rtx,dev
-GPU_EXTRAS := export,quantize,detect,compare,gpu,dev
+CPU_EXTRAS := export,quantize,detect,compare,monitor,cpu,rtx,dev
+GPU_EXTRAS := export,quantize,detect,compare,monitor,gpu,dev
 EXTRAS := $(if $(filter 1,$(GPU)),$(GPU_EXTRAS),$(CPU_EXTRAS))
 
 PY := .venv/bin/python

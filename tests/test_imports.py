@@ -13,6 +13,7 @@ import face3d_trt
 ROOT = Path(__file__).resolve().parents[1]
 BUILD_TIME = ("torch", "onnx", "onnxscript", "modelopt", "modelscope", "modelscope_hub", "polygraphy", "scipy")
 HEAVY = (*BUILD_TIME, "onnxruntime", "tensorrt", "tensorrt_rtx", "pycuda", "cv2", "skimage")
+VERBS = ("standin", "export", "calib", "build", "compare", "bisect", "inspect", "monitor", "doctor")
 LIGHT = (
     "errors",
     "files",
@@ -39,6 +40,13 @@ SERVING = (  # what a runtime needs of what is there
     "faces.images",
     "faces.align",
     "faces.tensor",
+    "monitor.memory",
+    "monitor.gpus",
+    "monitor.limits",
+    "monitor.metrics",
+    "monitor.nvml",
+    "monitor.state",
+    "monitor.watch",
 )
 RUNTIME = tuple(
     f"runtime.{file.stem}" for file in sorted((Path(face3d_trt.__file__).parent / "runtime").glob("[!_]*.py"))
@@ -61,9 +69,7 @@ def test_shared_modules_load_no_framework(module):
     assert loaded_by(f"import face3d_trt.{module}", HEAVY) == []
 
 
-@pytest.mark.parametrize(
-    "verb", [[], ["standin"], ["export"], ["calib"], ["build"], ["compare"], ["bisect"], ["inspect"], ["doctor"]]
-)
+@pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS)])
 def test_help_loads_no_framework(verb):
     run = f"from face3d_trt.cli import app\napp({[*verb, '--help']!r}, standalone_mode=False)"
     assert loaded_by(run, HEAVY) == []
@@ -95,5 +101,6 @@ def test_the_tests_for_a_gpu_are_found_on_a_machine_that_only_runs_engines():
     assert result.returncode == 0, result.stdout + result.stderr
     found = {line.partition("::")[0] for line in result.stdout.splitlines() if "::" in line}
     in_the_folder = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "gpu").glob("test_*.py")}
-    elsewhere = {"tests/engine/test_api.py", "tests/engine/test_loaded.py", "tests/runtime/test_ort.py"}
-    assert found == in_the_folder | elsewhere
+    elsewhere = {"engine/test_api.py", "engine/test_loaded.py", "runtime/test_ort.py"}
+    monitor = {f"monitor/test_{name}.py" for name in ("limits", "metrics", "monitor", "nvml")}
+    assert found == in_the_folder | {f"tests/{name}" for name in elsewhere | monitor}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tools.proof.children import run_child
 from tools.proof.claims import FLAT, HOST_FLAT
-from tools.proof.driver import GpuMemory
+
+from face3d_trt.monitor.memory import GpuMemory
 
 pytestmark = pytest.mark.gpu
 

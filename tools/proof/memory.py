@@ -24,8 +24,8 @@ def serve(plan: str, device: int) -> dict[str, Any]:
     `context_bytes` is what the CUDA context alone takes.
     """
     from face3d_trt import Engine
+    from face3d_trt.monitor.memory import GpuMemory, held_context
 
-    from .driver import GpuMemory, held_context
     from .pictures import random_input
 
     memory = GpuMemory(device)

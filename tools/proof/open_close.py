@@ -31,7 +31,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def repeat(plan: str, cycles: int, bare: int, device: int) -> dict[str, Any]:
     """In a process of its own."""
-    from .driver import GpuMemory, held_context
+    from face3d_trt.monitor.memory import GpuMemory, held_context
 
     memory = GpuMemory(device)
     with held_context(device):
@@ -43,8 +43,8 @@ def repeat(plan: str, cycles: int, bare: int, device: int) -> dict[str, Any]:
 
 def _cycles(plan: str, cycles: int, warm: int, every: int, device: int, memory: Any) -> dict[str, Any]:
     from face3d_trt import Engine
+    from face3d_trt.monitor.memory import resident
 
-    from .driver import resident
     from .pictures import random_input
 
     images = random_input(2, "float32", 0)

@@ -44,8 +44,7 @@ def run(settings: Settings) -> dict[str, Any]:
 def hammer(plan: str, calls: int, device: int) -> dict[str, Any]:
     """In a process of its own."""
     from face3d_trt import Engine
-
-    from .driver import GpuMemory, resident
+    from face3d_trt.monitor.memory import GpuMemory, resident
 
     memory = GpuMemory(device)
     with Engine(plan, device=device) as engine:

@@ -23,7 +23,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def eager(batch: int, device: int) -> dict[str, Any]:
     """In a process of its own: float32, eager, as most people run it."""
-    from .driver import GpuMemory
+    from face3d_trt.monitor.memory import GpuMemory
 
     memory = GpuMemory(device)
     import torch

@@ -88,6 +88,7 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         Need("pycuda", "2024.1"),
         TENSORRT,
     ),
+    "monitor": (Need("nvidia-ml-py", "12.560"), Need("prometheus-client", "0.21")),
     "rtx": (TENSORRT_RTX,),
     "compare": (Need("jinja2", "3.1.5"), Need("matplotlib", "3.8"), POLYGRAPHY, SCIKIT_IMAGE),
     "train": (Need("matplotlib", "3.8"), Need("scipy", "1.11"), Need("torch", "2.8")),

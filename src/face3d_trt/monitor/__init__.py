@@ -1,0 +1,1 @@
+"""What the GPUs and the pipeline are doing: readings of NVML, metrics, limits. Needs neither torch nor onnx."""
