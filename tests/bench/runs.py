@@ -55,6 +55,7 @@ KINDS: Mapping[str, tuple[str, str, str | None, float, float]] = {
     "torch-graph": ("torch, half, channels_last, CUDA graph", "fp16", None, 1.0, 0.06),
     "ort-fp32": ("ONNX Runtime, float32", "fp32", "m.onnx", 4.5, 0.2),
     "ort-fp16": ("ONNX Runtime, fp16", "fp16", "m.fp16.onnx", 3.5, 0.1),
+    "ort-int8": ("ONNX Runtime, int8", "int8", "m.int8.onnx", 3.0, 0.1),
     "trt-fp16": ("TensorRT, fp16", "fp16", "m.fp16.plan", 0.5, 0.025),
     "trt-int8": ("TensorRT, int8", "int8", "m.int8.plan", 0.4, 0.0125),
 }
@@ -143,7 +144,7 @@ def work() -> Work:
 
 def torch_side(**other: Any) -> BenchFile:
     """All backends of the torch interpreter; one case ran out of memory."""
-    names = [name for name in KINDS if not name.startswith("trt")]
+    names = [name for name in KINDS if not name.startswith("trt") and name != "ort-int8"]
     kept = [each for each in rows_of(names) if (each.backend, each.batch) != ("torch-fp32", 256)]
     lost = [skipped("torch-fp32", 256, "out of memory", mode=mode) for mode in ("engine", "host")]
     return run([*kept, *lost], ceilings=CEILINGS, work=work(), **other)

@@ -8,7 +8,7 @@ from tests.bench.runs import row, rows_of, skipped
 from face3d_trt.bench.claims import CLAIMS, answers
 from face3d_trt.bench.knee import knee, within
 from face3d_trt.bench.page.words import parse_milliseconds, parse_share, shown_command, significant
-from face3d_trt.bench.ratios import best_torch, float32_torch, int8_against_fp16, speed_up
+from face3d_trt.bench.ratios import best_torch, float32_torch, int8_pairs, speed_up
 from face3d_trt.bench.records import Device, Memory
 from face3d_trt.errors import UsageError
 
@@ -49,8 +49,10 @@ def test_rows_of_other_batches_are_never_compared() -> None:
 
 def test_int8_stands_beside_fp16_of_its_own_family() -> None:
     rows = [row("trt-fp16", 8, 2.0), row("trt-int8", 8, 1.0), row("ort-fp16", 8, 9.0), row("torch-half", 8, 0.1)]
-    (pair,) = int8_against_fp16(rows)
+    (pair,) = int8_pairs(rows)
     assert (pair.family, pair.batch, pair.times) == ("trt", 8, 2.0)
+    (pair,) = int8_pairs([row("ort-fp32", 8, 9.0), row("ort-int8", 8, 3.0)])  # as on a CPU
+    assert (pair.base.arithmetic, pair.times) == ("fp32", 3.0)
 
 
 def test_the_knee_of_a_curve_that_saturates() -> None:

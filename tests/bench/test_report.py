@@ -17,6 +17,7 @@ from tests.parity.pages import Outline
 from face3d_trt.bench.page.content import sections
 from face3d_trt.bench.page.markdown import BEGIN, END, markdown, put_into
 from face3d_trt.bench.page.write import ReportOptions, write_report
+from face3d_trt.bench.records import Rate
 from face3d_trt.cli.bench_report import command
 from face3d_trt.errors import UsageError
 
@@ -126,7 +127,7 @@ def test_speed_ups_are_ratios_of_the_rows_and_the_rival_is_named() -> None:
     assert "| TensorRT, int8 | **2.40** |" in text  # 3.0 / 1.25
     assert "| TensorRT, int8 | **8.00** |" in text  # 10 / 1.25
     assert "| the best PyTorch | torch-compile |" in text
-    assert "| engine only | trt | float32 | 8 | 4,000 | 6,400 | 1.60 |" in text  # 2.0 / 1.25
+    assert "| engine only | trt | float32 | fp16 | 8 | 4,000 | 6,400 | 1.60 |" in text  # 2.0 / 1.25
 
 
 def test_a_latency_limit_recommends_a_batch_or_says_that_none_keeps_it() -> None:
@@ -144,6 +145,12 @@ def test_skipped_rows_show_their_reason() -> None:
     gpu, _ = sections(everything(), draw=False)
     text = markdown([gpu], "", {})
     assert "| torch, float32 | engine only | 256 | out of memory |" in text
+
+
+def test_rows_that_never_settled_are_counted() -> None:
+    restless = Rate(ms=2.0, images_per_second=4000.0, spread=0.3, settled=False, windows=(2.0, 2.6))
+    (section,) = sections([run([row("torch-fp32", 8), row("trt-int8", 8, rate=restless)])], draw=False)
+    assert any(text.startswith("1 of 2 rows never settled") and "30 %" in text for text in section.sentences)
 
 
 def test_machines_have_sections_and_files_of_their_own() -> None:

@@ -27,18 +27,18 @@ class Rival:
 
 @dataclass(frozen=True)
 class Pair:
-    """An int8 row beside the fp16 row of the same family, mode, batch and input."""
+    """An int8 row beside the fp16 row of the same family, mode, batch and input; beside fp32 where there is no fp16."""
 
     family: str
     mode: Mode
     batch: int
-    fp16: Row
+    base: Row
     int8: Row
 
     @property
     def times(self) -> float:
         """How many times as fast int8 is."""
-        return speed_up(self.int8, self.fp16)
+        return speed_up(self.int8, self.base)
 
 
 def speed_up(row: Row, base: Row) -> float:
@@ -67,15 +67,15 @@ def float32_torch(rows: Iterable[Row], mode: Mode, batch: int, input: str) -> Ri
     return _fastest([row for row in rows if row.backend == FLOAT32], mode, batch, input)
 
 
-def int8_against_fp16(rows: Sequence[Row]) -> list[Pair]:
-    """The fastest int8 row over the fastest fp16 row, wherever a family has both."""
+def int8_pairs(rows: Sequence[Row]) -> list[Pair]:
+    """The fastest int8 row beside the fastest fp16 row, wherever a family has both; a CPU's has fp32 in its place."""
     timed = [row for row in rows if row.rate is not None and not is_torch(row)]
     pairs = []
     for key in dict.fromkeys((family(row), row.mode, row.batch, row.input) for row in timed):
         own = [row for row in timed if (family(row), row.mode, row.batch, row.input) == key]
-        fp16, int8 = (min(_of(own, name), key=_ms, default=None) for name in ("fp16", "int8"))
-        if fp16 is not None and int8 is not None:
-            pairs.append(Pair(key[0], key[1], key[2], fp16, int8))
+        fp32, fp16, int8 = (min(_of(own, name), key=_ms, default=None) for name in ("fp32", "fp16", "int8"))
+        if (base := fp16 or fp32) is not None and int8 is not None:
+            pairs.append(Pair(key[0], key[1], key[2], base, int8))
     return pairs
 
 

@@ -156,6 +156,12 @@ def _sentences(every: Sequence[Named], limit_ms: float | None) -> Iterator[str]:
         yield f"{text}{_against(lines, line, batch)}."
         if limit_ms is not None:
             yield _recommended(lines, mode, limit_ms)
+    rates = [row.rate for each in every for row in each.rows if row.rate]
+    if restless := [rate.spread for rate in rates if not rate.settled]:
+        yield (
+            f"{len(restless)} of {len(rates)} rows never settled: windows of theirs differ by up to "
+            f"{percent(max(restless))}. Something else wanted this machine, or its clocks moved."
+        )
 
 
 def _against(lines: Sequence[Named], line: Named, batch: int) -> str:
@@ -212,7 +218,8 @@ def _blocks(group: Group, every: Sequence[Named], limit_ms: float | None) -> Ite
         own = [row for each in lines for row in each.rows]
         wanted = (speed.throughput(lines, limit_ms), speed.against_best(own, lines), speed.against_float32(own, lines))
         yield from _block(MODE_TITLES[mode], MODE_WORDS[mode], (*wanted, *speed.latencies(lines)))
-    yield from _block("INT8 against FP16", "", (speed.int8_table(rows),))
+    against = "FP16" if any(row.arithmetic == "fp16" for row in rows) else "FP32"
+    yield from _block(f"INT8 against {against}", "", (speed.int8_table(rows),))
     first = next((lines for mode in MODES if (lines := of_mode(every, mode))), ())
     yield from _block("Memory", "", costs.memory(first))
     yield from _block("Energy and setup", "", (costs.energy(first), costs.setup(first)))

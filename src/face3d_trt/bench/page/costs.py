@@ -72,7 +72,7 @@ def skipped(lines: Sequence[Named]) -> Table | None:
     if not reasons:
         return None
     found = tuple((name, mode, ", ".join(batches), why) for (name, mode, why), batches in reasons.items())
-    return Table("Skipped", "", ("", "mode", "batch", "why"), found, 4)
+    return Table("Rows without figures", "", ("", "mode", "batch", "why"), found, 4)
 
 
 def _figures(row: Row) -> tuple[str, ...]:

@@ -57,8 +57,13 @@ def named(group: Group) -> tuple[Named, ...]:
     lines: dict[Series, list[Row]] = {}
     for row in group.rows:
         lines.setdefault(Series.of(row), []).append(row)
-    names = names_of([(series, rows[0].label) for series, rows in lines.items()])
+    names = names_of([(series, _label(rows)) for series, rows in lines.items()])
     return tuple(Named(series, names[series], tuple(rows)) for series, rows in lines.items())
+
+
+def _label(rows: Sequence[Row]) -> str:
+    """Of a row that ran: one that could not even begin is called after its backend."""
+    return next((row.label for row in rows if row.skipped is None), rows[0].label)
 
 
 def names_of(labelled: Sequence[tuple[Series, str]]) -> dict[Series, str]:

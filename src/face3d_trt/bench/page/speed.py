@@ -9,7 +9,7 @@ from face3d_trt.bench.knee import SHARE
 from face3d_trt.bench.page.series import MODE_TITLES, Named
 from face3d_trt.bench.page.table import Table, by_batch
 from face3d_trt.bench.page.words import NOTHING, percent, significant, times
-from face3d_trt.bench.ratios import Rival, best_torch, float32_torch, int8_against_fp16, speed_up
+from face3d_trt.bench.ratios import Rival, best_torch, float32_torch, int8_pairs, speed_up
 
 if TYPE_CHECKING:
     from face3d_trt.bench.records import Mode, Row
@@ -65,23 +65,24 @@ def against_float32(rows: Sequence[Row], lines: Sequence[Named]) -> Table | None
 
 def int8_table(rows: Sequence[Row]) -> Table | None:
     """Int8 beside fp16."""
-    pairs = int8_against_fp16(rows)
+    pairs = int8_pairs(rows)
     if not pairs:
         return None
     found = tuple(
         (
             MODE_TITLES[pair.mode].lower(),
             pair.family,
-            pair.fp16.input,
+            pair.base.input,
+            pair.base.arithmetic,
             str(pair.batch),
-            significant(_rate(pair.fp16) or 0.0),
+            significant(_rate(pair.base) or 0.0),
             significant(_rate(pair.int8) or 0.0),
             times(pair.times),
         )
         for pair in pairs
     )
-    head = ("mode", "by", "input", "batch", "fp16, images/s", "int8, images/s", "times as fast")
-    return Table("Images per second, int8 beside fp16", "The fastest of each.", head, found, 3)
+    head = ("mode", "by", "input", "against", "batch", "its images/s", "int8, images/s", "times as fast")
+    return Table("Images per second, int8 beside the next higher precision", "The fastest of each.", head, found, 4)
 
 
 def _fastest_of_all(rows: Sequence[Row], mode: Mode, batch: int) -> Rival | None:

@@ -111,18 +111,22 @@ def draw(name: str, text: str, panels: Sequence[Panel], styles: Mapping[str, Sty
     from matplotlib.figure import Figure
 
     shown = list(dict.fromkeys(name for panel in panels for name in panel.lines))
-    columns = 2 if len(panels) > 1 else 1
-    legend = -(-len(shown) // columns) * _LEGEND_LINE_INCHES + 0.1
-    width, height = _PANEL_INCHES[0] * len(panels), _PANEL_INCHES[1] + legend
+    beside = len(panels) == 1  # the legend takes the second panel's place
+    below = 0.0 if beside else -(-len(shown) // 2) * _LEGEND_LINE_INCHES + 0.1
+    width, height = 2 * _PANEL_INCHES[0], _PANEL_INCHES[1] + below
     with matplotlib.rc_context(_SETTINGS):
         figure: Any = Figure(figsize=(width, height))
-        axes = figure.subplots(1, len(panels), squeeze=False)[0]
-        for panel, place in zip(panels, axes, strict=True):
+        axes = figure.subplots(1, 2, squeeze=False)[0]
+        for panel, place in zip(panels, axes, strict=False):
             _fill(place, panel, styles, label, log=log)
         handles = [_handle(styles[each]) for each in shown]
-        figure.legend(handles, shown, loc="lower left", bbox_to_anchor=(0.02, 0.0), ncol=columns, frameon=False)
+        if beside:
+            axes[1].set_axis_off()
+            axes[1].legend(handles, shown, loc="upper left", frameon=False)
+        else:
+            figure.legend(handles, shown, loc="lower left", bbox_to_anchor=(0.02, 0.0), ncol=2, frameon=False)
         figure.subplots_adjust(
-            left=0.62 / width, right=1 - 0.1 / width, top=1 - 0.3 / height, bottom=(legend + 0.5) / height, wspace=0.2
+            left=0.62 / width, right=1 - 0.1 / width, top=1 - 0.3 / height, bottom=(below + 0.5) / height, wspace=0.2
         )
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
