@@ -26,6 +26,7 @@ from face3d_trt.cli import (
     export,
     inspect,
     monitor,
+    reconstruct,
     standin,
 )
 
@@ -72,6 +73,7 @@ _add("calib", calib.command)
 _add("build", build.command)
 _add("compare", compare.command)
 _add("bisect", bisect.command)
+_add("reconstruct", reconstruct.command)
 _add_group("bench", bench.command, report=bench_report.command, compare=bench_compare.command)
 _add("inspect", inspect.command)
 _add("monitor", monitor.command)
