@@ -3,11 +3,11 @@
 python tools/load.py http://127.0.0.1:8080 --clients 1,10,50,200 --seconds 10
 python tools/load.py http://127.0.0.1:8080 --clients 64 --crops 64 --processes 6     # 64 crops a request
 python tools/load.py http://127.0.0.1:8080 --photo face.png                          # /v1/reconstruct
-python tools/load.py http://127.0.0.1:8080 --pid 4711 --json load.json               # memory and CPU of that process's tree
+python tools/load.py http://127.0.0.1:8080 --pid 4711 --json load.json      # memory and CPU of that process's tree
 
-Needs aiohttp (extra `dev`). Every client has one connection and sends its next request when it has its answer: a 429 makes
-it wait as long as Retry-After says. Before the load each picture is sent alone; an answer under load that is not the one
-of its picture counts as wrong. Exit 1 if there was one, or a client that got no answer.
+Needs aiohttp (extra `dev`). Every client has one connection and sends its next request when it has its answer: a 429
+makes it wait as long as Retry-After says. Before the load each picture is sent alone; an answer under load that is not
+the one of its picture counts as wrong. Exit 1 if there was one, or a client that got no answer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import os
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,8 @@ def answer_of(body: bytes, kind: str) -> np.ndarray:
     if kind.startswith("application/octet-stream"):
         return np.frombuffer(body, np.float32)
     found = json.loads(body)
-    faces = [face for image in found["images"] for face in image["faces"]] if "images" in found else [found]
-    return np.asarray([face["coeffs"] for face in faces], np.float32).ravel()
+    faces = [face["coefficients"].values() for image in found.get("images", ()) for face in image["faces"]]
+    return np.concatenate([np.ravel(part).astype(np.float32) for face in (faces or found["coeffs"]) for part in face])
 
 
 def matches(found: np.ndarray, which: int, expected: tuple[Any, ...]) -> bool:
@@ -159,13 +160,11 @@ def weigh(pid: int) -> tuple[float, float]:
     """MiB (shared memory counted once) and CPU seconds of a process tree."""
     mib = cpu = 0.0
     for each in tree(pid):
-        try:
+        with suppress(OSError, IndexError):  # it has ended meanwhile
             lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
             mib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
             times = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
             cpu += (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
-        except (OSError, IndexError):
-            continue
     return mib, cpu
 
 
@@ -199,7 +198,8 @@ def figures(work: Work, count: int, seen: Seen, mib: float, cpu: float) -> dict[
     crops = len(work.bodies[0]) // SIDE**2 // 3 if work.kind == "application/octet-stream" else 1
     told: dict[str, Any] = {"clients": count, "requests_s": round(good / work.seconds, 1)}
     told |= {"images_s": round(good * crops / work.seconds, 1)}
-    told |= {name: round(float(value), 2) for name, value in zip(("p50_ms", "p95_ms", "p99_ms", "max_ms"), ms, strict=True)}
+    names = ("p50_ms", "p95_ms", "p99_ms", "max_ms")
+    told |= {name: round(float(value), 2) for name, value in zip(names, ms, strict=True)}
     told |= {"statuses": dict(seen.statuses), "wrong": seen.wrong}
     if mib:
         told |= {"server_mib": round(mib), "server_cpu_ms_per_request": round(cpu / max(good, 1) * 1e3, 3)}

@@ -2,7 +2,8 @@
 
 Face3DError
 ├── UsageError              exit 2: what was asked for cannot be done with this input
-│   ├── ImageError          a picture that cannot be read, or is too large
+│   ├── ImageError          a picture that cannot be read
+│   │   └── TooLargeError   one that has too many pixels
 │   ├── FaceError           no face, or no points for it
 │   ├── ModelError          a model directory that is incomplete, damaged or of another layout
 │   ├── GraphError          an ONNX file that is not one of ours, or that lost a dynamic dimension
@@ -57,7 +58,11 @@ class UsageError(Face3DError):
 
 
 class ImageError(UsageError):
-    """A picture that cannot be read, or is too large."""
+    """A picture that cannot be read."""
+
+
+class TooLargeError(ImageError):
+    """A picture that has too many pixels."""
 
 
 class FaceError(UsageError):

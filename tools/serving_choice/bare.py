@@ -1,6 +1,7 @@
 """FastAPI on one uvicorn, the engine in a thread of the same process. See common.py."""
 
 import asyncio
+from contextlib import suppress
 
 import uvicorn
 from common import MAX_BATCH, MAX_WAIT_S, Model, arguments
@@ -19,10 +20,8 @@ async def work() -> None:
         batch = [await waiting.get()]
         deadline = now() + MAX_WAIT_S
         while len(batch) < MAX_BATCH and (left := deadline - now()) > 0:
-            try:
+            with suppress(asyncio.TimeoutError):
                 batch.append(await asyncio.wait_for(waiting.get(), left))
-            except asyncio.TimeoutError:
-                break
         answers = await asyncio.to_thread(model.run, [body for body, _ in batch])
         for (_, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)

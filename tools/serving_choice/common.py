@@ -26,6 +26,7 @@ class NoEngine:
         self.weights = np.random.default_rng(0).normal(0, 1e-3, (14 * 14 * 3, 257)).astype(np.float32)
 
     def __call__(self, crops: np.ndarray, outputs: list[str]) -> dict[str, np.ndarray]:
+        """As an engine does."""
         thin = np.ascontiguousarray(crops[:, ::16, ::16]).reshape(len(crops), -1)
         return {"coeffs": thin.astype(np.float32) @ self.weights}
 
@@ -39,6 +40,7 @@ class Model:
         self.engine: Any = NoEngine() if plan == "none" else open_engine(plan)
 
     def run(self, bodies: list[bytes]) -> list[bytes]:
+        """Crops of several requests at once."""
         crops = [np.frombuffer(body, np.uint8).reshape(-1, SIDE, SIDE, 3) for body in bodies]
         coeffs = self.engine(np.concatenate(crops), outputs=["coeffs"])["coeffs"]
         ends = np.cumsum([len(each) for each in crops])[:-1]

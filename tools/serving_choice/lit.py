@@ -1,4 +1,4 @@
-"""LitServe: one worker, its batching, its quick queue for answers. It takes no raw body, hence a form. See common.py."""
+"""LitServe: one worker, its batching, its quick queue. It takes no raw body, hence a form. See common.py."""
 
 import litserve
 from common import MAX_BATCH, MAX_WAIT_S, Model, arguments

@@ -27,6 +27,7 @@ from face3d_trt.cli import (
     inspect,
     monitor,
     reconstruct,
+    serve,
     standin,
 )
 
@@ -74,6 +75,7 @@ _add("build", build.command)
 _add("compare", compare.command)
 _add("bisect", bisect.command)
 _add("reconstruct", reconstruct.command)
+_add("serve", serve.command)
 _add_group("bench", bench.command, report=bench_report.command, compare=bench_compare.command)
 _add("inspect", inspect.command)
 _add("monitor", monitor.command)

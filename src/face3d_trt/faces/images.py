@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import struct
@@ -19,7 +20,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from face3d_trt.errors import ImageError
+from face3d_trt.errors import ImageError, TooLargeError
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -81,14 +82,37 @@ def read_photo(path: Path | str, long_side: int = LONG_SIDE) -> Photo:
     path = Path(path)
     try:
         with open(path, "rb") as file:
-            stored = _open(file, path)
-            _check_size(stored, path)
-            upright = _UPRIGHT.get(_orientation(stored))
-            longest = max(stored.size)
-            image = _shrink(_to_rgb(_drafted(stored, long_side)), long_side)
+            return _read(file, str(path), long_side, MAX_PIXELS)
     except _DAMAGED as error:
         allowed = "a file that is there" if isinstance(error, FileNotFoundError) else _ALLOWED
         raise ImageError(f"cannot read {path}: {_reason(error)}", allowed=allowed) from error
+
+
+def decode_photo(data: bytes, name: str, long_side: int = LONG_SIDE, max_pixels: int = MAX_PIXELS) -> Photo:
+    """Read a picture that is in memory, as `read_photo` reads a file.
+
+    Args:
+        data: The file's bytes.
+        name: For messages.
+        long_side: See `read_photo`.
+        max_pixels: The most that is decoded; known from the header.
+
+    Raises:
+        TooLargeError: It has more pixels.
+        ImageError: It is empty, damaged, or of another format.
+    """
+    try:
+        return _read(io.BytesIO(data), name, long_side, max_pixels)
+    except _DAMAGED as error:
+        raise ImageError(f"cannot read {name}: {_reason(error)}", allowed=_ALLOWED) from error
+
+
+def _read(file: BinaryIO, name: str, long_side: int, max_pixels: int) -> Photo:
+    stored = _open(file, name)
+    _check_size(stored, name, max_pixels)
+    upright = _UPRIGHT.get(_orientation(stored))
+    longest = max(stored.size)
+    image = _shrink(_to_rgb(_drafted(stored, long_side)), long_side)
     scale = max(image.size) / longest
     if upright is not None:
         image = image.transpose(upright)
@@ -119,16 +143,16 @@ def image_files(folder: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     return tuple(sorted(pictures)), tuple(sorted(others))
 
 
-def _open(file: BinaryIO, path: Path) -> ImageFile:
+def _open(file: BinaryIO, name: str) -> ImageFile:
     """Read the header. The formats' own classes: `Image.open` would warn about, or refuse, sizes that we allow."""
     start = file.read(16)
     file.seek(0)
     if not start:
-        raise ImageError(f"{path} is empty", allowed=_ALLOWED)
+        raise ImageError(f"{name} is empty", allowed=_ALLOWED)
     for fits, reader in _READERS:
         if fits(start):
-            return reader(file, str(path))
-    raise ImageError(f"{path} is not a picture that can be read, whatever its name says", allowed=_ALLOWED)
+            return reader(file, name)
+    raise ImageError(f"{name} is not a picture that can be read, whatever its name says", allowed=_ALLOWED)
 
 
 _READERS: tuple[tuple[Callable[[bytes], bool], type[ImageFile]], ...] = (
@@ -139,15 +163,15 @@ _READERS: tuple[tuple[Callable[[bytes], bool], type[ImageFile]], ...] = (
 )
 
 
-def _check_size(image: ImageFile, path: Path) -> None:
+def _check_size(image: ImageFile, name: str, most: int) -> None:
     width, height = image.size
     if width < 1 or height < 1:
-        raise ImageError(f"{path} has no pixels: {width}x{height}", allowed=_ALLOWED)
-    if width * height > MAX_PIXELS:
-        raise ImageError(
-            f"{path} is too large: {width}x{height} px are {width * height / 1e6:.0f} million pixels",
-            allowed=f"up to {MAX_PIXELS / 1e6:.0f} million pixels",
-            run=f"magick {shlex.quote(str(path))} -resize {LONG_SIDE}x{LONG_SIDE} smaller.jpg",
+        raise ImageError(f"{name} has no pixels: {width}x{height}", allowed=_ALLOWED)
+    if width * height > most:
+        raise TooLargeError(
+            f"{name} is too large: {width}x{height} px are {width * height / 1e6:.0f} million pixels",
+            allowed=f"up to {most / 1e6:.0f} million pixels",
+            run=f"magick {shlex.quote(name)} -resize {LONG_SIDE}x{LONG_SIDE} smaller.jpg",
         )
 
 

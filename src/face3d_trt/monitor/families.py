@@ -37,7 +37,7 @@ class Families(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every family."""
-        yield from _of_gpus(self._metrics.gpus())
+        yield from of_gpus(self._metrics.gpus())
         yield from _of_progress(self._metrics.progress())
         batches, stages = self._metrics.histograms()
         yield _histogram("face3d_batch_size", "Images in a batch given to a GPU.", (), [((), batches)])
@@ -45,7 +45,8 @@ class Families(Collector):
         yield _histogram("face3d_stage_seconds", text, ("stage",), [((name,), each) for name, each in stages.items()])
 
 
-def _of_gpus(gpus: tuple[GpuState, ...]) -> Iterator[Metric]:
+def of_gpus(gpus: tuple[GpuState, ...]) -> Iterator[Metric]:
+    """Those of the GPUs."""
     for name, text, figure in GPU_GAUGES:
         yield _gauge(name, text, ("gpu",), (((str(gpu.index),), figure(gpu.reading)) for gpu in gpus))
     energy = CounterMetricFamily("face3d_gpu_energy_joules", "Energy since the driver was loaded.", labels=("gpu",))

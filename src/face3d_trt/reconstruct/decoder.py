@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from face3d_trt.decode import CAMERA_Z, gamma, light, project, rotation
+from face3d_trt.decode import CAMERA_Z, gamma, light, pose, project, rotation
 from face3d_trt.names import GROUPS
 from face3d_trt.optional import require
 from face3d_trt.reconstruct.atlas import COLOURS_GRID, PLACES_GRID, Atlas, make_atlas
@@ -124,6 +124,12 @@ class FaceDecoder:
             facing=np.einsum("vi,vi->v", facing_normals, towards),
         )
 
+    def landmarks(self, coeffs: Array) -> Array:
+        """Coefficients (257,) float32 to the 68 landmarks, (68, 2) px of the crop; costs next to nothing."""
+        mean, basis = self._landmark_basis
+        shape = (mean + coeffs[: len(basis)] @ basis).reshape(-1, 3)
+        return project(pose(shape[None], coeffs[None])[0]) - 0.5
+
     def normals(self, shape: Array) -> Array:
         """Unit normals of vertices, outwards, (V, 3) float32: the mean of a vertex's triangles by area."""
         a, b, c = (np.take(shape, corner, axis=0).T for corner in self._corners)
@@ -133,6 +139,12 @@ class FaceDecoder:
         total[self._used] = np.add.reduceat(np.take(flat, self._owners, axis=0), self._starts, axis=0)
         total /= np.maximum(np.linalg.norm(total, axis=1, keepdims=True), np.float32(1e-12))
         return total
+
+    @cached_property
+    def _landmark_basis(self) -> tuple[Array, Array]:
+        """Mean and basis of the landmarks' shape alone: (204,), (144, 204)."""
+        places = (self.basis.keypoints[:, None] * 3 + np.arange(3)).reshape(-1)
+        return self.basis.mean_shape[places], self.basis.shape_basis[:, places]
 
     @cached_property
     def uv_lines(self) -> bytes:

@@ -42,12 +42,14 @@ class FaceCrop:
         matrix: (2, 3): px of the photo to px of the crop, as `make_products` takes it.
         box: left, upper, right, lower in px of the photo; None for a picture that is the crop itself.
         score: Of the detector.
+        points: (5, 2) px of the photo, in the order of `align.POINTS`; None as for the box.
     """
 
     crop: Pixels
     matrix: npt.NDArray[np.float64]
     box: tuple[float, float, float, float] | None = None
     score: float | None = None
+    points: npt.NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,4 +192,4 @@ def _try(photo: Photo, face: Face, template: npt.ArrayLike) -> FaceCrop | FaceEr
 
 def _aligned(photo: Photo, face: Face, template: npt.ArrayLike) -> FaceCrop:
     aligned = align(photo.pixels, face.points, template)
-    return FaceCrop(aligned.crop, aligned.crop_from_photo, face.box, face.score)
+    return FaceCrop(aligned.crop, aligned.crop_from_photo, face.box, face.score, face.points)
