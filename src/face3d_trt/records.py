@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -14,6 +15,8 @@ from face3d_trt.errors import PlanError
 from face3d_trt.files import write_together
 
 _BUILD = "face3d-trt build --fp16    # or --fp32, --int8, with the --onnx and -o of that plan"
+_ANY = "NAME.plan"
+_LONGEST = 255  # bytes of a file's name
 Precision = Literal["fp32", "fp16", "int8"]
 Weights = Literal["checkpoint", "seeded", "learned"]
 R = TypeVar("R", bound="Record")
@@ -91,6 +94,7 @@ class KeptNode(Record):
 
     node: str
     reason: str
+    asked: bool = False  # by a list of the user's or of `bisect`; else the precision pass found it so
 
 
 class KeepEntry(Record):
@@ -141,6 +145,8 @@ class BisectRecord(Record):
     worst_before: str  # the row that is furthest from its limit
     worst: str  # the same with `keep`
     keep: tuple[KeepEntry, ...]
+    kept_before: tuple[str, ...] = ()  # nodes of `keep` that the typed graph keeps already, by an earlier list
+    build: str = ""  # the command that builds with `keep`; empty where none is needed or none helps
     ranking: tuple[Sensitivity, ...]  # damaged nodes first, then by loss
     notes: tuple[str, ...]
     seconds: float
@@ -155,6 +161,7 @@ class TypedRecord(Record):
     fingerprint: str  # of everything that went in
     sha256: str  # of the typed ONNX itself
     source_sha256: str  # of the float32 ONNX
+    plain_sha256: str | None = None  # of the same typed ONNX before nodes were kept by a list; None: there is no list
     calibration: Calibration | None
     nodes: dict[str, int]  # nodes of the network by type: {"int8": 53, "fp16": 120, "fp32": 4}
     int8_macs: float = 0.0  # share of the multiply-adds in int8, 0 to 1
@@ -247,6 +254,8 @@ class Manifest(Record):
     onnx_sha256: str
     typed: str  # typed ONNX, likewise
     typed_sha256: str
+    plain_sha256: str | None = None  # as in TypedRecord
+    kept: tuple[KeptNode, ...] = ()  # nodes of the typed ONNX that stay higher
     calibration: Calibration | None
     gate: GateRecord | None = None  # None: the build did not ask
     plan_sha256: str
@@ -262,3 +271,13 @@ class Manifest(Record):
 def manifest_path(plan: Path) -> Path:
     """`engines/a.plan` → `engines/a.plan.json`."""
     return Path(f"{plan}.json")  # with_name would not take "." or "/"
+
+
+def plan_name(path: Path) -> Path:
+    """The nearest path that `build -o` takes: `x.plan` for `x.plan.txt`, `x.engine.plan` for `x.engine`."""
+    if os.path.isdir(path):  # of os.path, as a Path's own raises at names that are too long
+        return path / _ANY
+    stem = path.name if path.suffix == ".plan" else path.name.partition(".plan")[0].strip(".")
+    named = f"{stem.removesuffix('.plan')}.plan"
+    fits = stem and len(os.fsencode(manifest_path(Path(named)))) <= _LONGEST
+    return path.with_name(named) if fits else path.parent / _ANY

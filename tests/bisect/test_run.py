@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +14,25 @@ import onnx
 import pytest
 from rich.console import Console
 from tests.bisect import damages
+from tests.helpers import small_build
 from tests.tiny import Recorder, crops, run, tiny_graph, write_crops, write_tiny
 
 from face3d_trt.bisect.files import BisectOptions, bisect_files, find_graphs, graphs_of
 from face3d_trt.bisect.run import bisect
 from face3d_trt.bisect.search import fewest
 from face3d_trt.bisect.show import lines, show
+from face3d_trt.cli import main
+from face3d_trt.engine import flavour as flavours
+from face3d_trt.engine.build import BuildOptions, build_engine
+from face3d_trt.engine.profile import Profile
 from face3d_trt.errors import GraphError, UsageError
 from face3d_trt.graph.info import read_info
 from face3d_trt.graph.keep import keep_higher
-from face3d_trt.graph.precision import PrecisionOptions, typed_graph
+from face3d_trt.graph.precision import PrecisionOptions, record_path, typed_graph
 from face3d_trt.parity.judging import Judge, JudgeOptions, exact_judge
-from face3d_trt.records import BisectRecord
+from face3d_trt.records import BisectRecord, Manifest, manifest_path
 
+SMALL = (Profile.parse("min=1x3x224x224,opt=3x3x224x224,max=4x3x224x224"),)
 NODE = "backbone.layer3.1.conv2/Conv"
 
 
@@ -87,6 +95,43 @@ def test_the_list_makes_the_gate_hold_and_no_node_of_it_can_be_left_out(tiny: Pa
     assert sum(each.share for each in record.ranking if each.node.endswith("/Conv")) == pytest.approx(1)
     assert bisect(graphs, judge, most=len(names)).passed
     assert len(names) == 1 or not bisect(graphs, judge, most=len(names) - 1).passed
+
+
+def test_the_next_command_has_every_option_of_the_first_build(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And builds what was measured: a second bisection finds that nothing more has to be kept, and keeps the list."""
+    pytest.importorskip("tensorrt_rtx", reason="the extra rtx is not installed")
+    monkeypatch.setattr(flavours, "visible_gpus", lambda: ())
+    plan = small_build(tiny.with_name("face.onnx"), "int8", tmp_path / "calib", method="max")
+    limits = tight(tmp_path, 0.6 * errors(tiny, judge_of(tiny, tight(tmp_path, 1.0)), ()))
+    options = BisectOptions(plan=plan, images=tmp_path / "calib", limits=limits, limit=8)
+    record, written = bisect_files(options)
+    first = Manifest.read(manifest_path(plan)).command
+    assert record.build == f"{first} --keep {written} --images {tmp_path / 'calib'} --limits {limits}"
+    assert lines(record)[-1] == f"next: {record.build}"
+    bare = tmp_path / "bare" / "face.int8.next.onnx"  # as a build leaves it whose gate fails
+    bare.parent.mkdir()
+    for path in (tiny, record_path(tiny)):
+        shutil.copy(path, bare.with_name(path.name.replace(tiny.name, bare.name)))
+    from_graph, listed = bisect_files(replace(options, plan=None, typed=bare, onnx=tiny.with_name("face.onnx")))
+    wanted = f"--calib {tmp_path / 'calib'} --calib-method max --keep {listed} -o {bare.with_name('face.int8.plan')}"
+    assert wanted in from_graph.build
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.argv", shlex.split(record.build))
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert not ended.value.code
+    again, _ = bisect_files(options)
+    assert again.passed_before
+    assert [entry.node for entry in again.keep] == [entry.node for entry in record.keep]
+    assert "with nothing more kept higher" in lines(again)[-1]
+    assert (
+        build_engine(
+            BuildOptions(tiny.with_name("face.onnx"), "int8", tmp_path / "calib", "max", SMALL, keep=written)
+        ).typed_sha256
+        == again.typed_sha256
+    )
 
 
 def test_what_no_list_can_reach_is_said(tiny: Path, tmp_path: Path) -> None:
@@ -160,7 +205,7 @@ def test_a_damaged_plan_is_named_first_and_its_list_is_empty(engines: Path, tmp_
     assert record.ranking[0].loss > 2 * (record.ranking[1].loss or 0)
     assert not record.passed
     assert record.keep == ()
-    said = "\n".join(lines(record, written))
+    said = "\n".join(lines(record))
     assert f"damaged {NODE}: given right inputs" in said
     assert "make the typed graph again" in said
     assert "FAILED" in said

@@ -26,6 +26,7 @@ from face3d_trt.files import sha256_file
 from face3d_trt.graph.precision import record_path
 from face3d_trt.parity.build_gate import BuildGate
 from face3d_trt.parity.compare import CompareOptions, compare
+from face3d_trt.parity.page.sensitivity import sensitivity_of
 from face3d_trt.records import BisectRecord, Manifest, TypedRecord, manifest_path
 
 SMALL = (Profile.parse("min=1x3x224x224,opt=4x3x224x224,max=4x3x224x224"),)
@@ -69,6 +70,11 @@ def test_white_noise_misses_the_limits_and_the_build_repairs_itself(home: Path) 
     assert outcome.options.keep == home / "engines" / "face3d_resnet50.int8.keep.json"
     assert {entry.node for entry in BisectRecord.read(outcome.options.keep).keep} == set(last.kept)
     manifest = build_engine(outcome.options, report)
+    layers = sensitivity_of(str(options.plan), None)  # of the graph that was ranked, which this plan's was made from
+    assert layers is not None
+    assert all(f"{name}" in " ".join(layers.sentences) for name in last.kept)
+    assert {line.name for line in layers.lines if line.kept} == set(last.kept)
+    assert layers.build == ""  # it is built
     assert f"--keep {outcome.options.keep}" in manifest.command
     record = TypedRecord.read(record_path(options.typed))
     assert set(last.kept) <= {each.node for each in record.kept}
@@ -186,6 +192,6 @@ def test_a_failing_gate_is_a_build_error_that_names_the_row(tmp_path: Path) -> N
     source = write_tiny(tmp_path / "face.onnx")
     failed = GateRecord(passed=False, reason="coeffs angle: too far", pictures=3, origin="here", worst="angle 50 %")
     with pytest.raises(BuildError, match=r"coeffs angle: too far") as caught:
-        build_engine(BuildOptions(source, "fp16"), gate=lambda options, manifest, plan: failed)
+        build_engine(BuildOptions(source, "fp16"), gate=lambda options, manifest, plan, typed: failed)
     assert caught.value.exit_code == 1
     assert {path.suffix for path in tmp_path.iterdir()} == {".onnx", ".json"}

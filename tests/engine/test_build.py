@@ -18,11 +18,12 @@ from tests.tiny import CONVOLUTIONS, Recorder, tiny_graph, write_crops, write_ti
 from face3d_trt.engine import build
 from face3d_trt.engine import flavour as flavours
 from face3d_trt.engine.build import BuildOptions, build_engine, prove
+from face3d_trt.engine.inspect import inspect_plan
 from face3d_trt.engine.profile import Profile
 from face3d_trt.errors import BuildError, GraphError, ProfileError, StorageError, UsageError
 from face3d_trt.files import output_lock
 from face3d_trt.graph.counts import Tally
-from face3d_trt.records import Manifest, TypedRecord, manifest_path
+from face3d_trt.records import GateRecord, Manifest, TypedRecord, manifest_path
 
 WIDE = Profile.parse("min=1x3x64x64,opt=4x3x256x256,max=16x3x1024x1024")
 
@@ -388,3 +389,40 @@ def test_the_manifest_is_json_that_others_can_read(source: Path) -> None:
     record = json.loads(manifest_path(options.plan).read_text())
     assert record["flavour"] == "tensorrt_rtx"
     assert record["inputs"] == [{"name": "input", "dtype": "float32", "shape": [-1, 3, -1, -1]}]
+
+
+def _failing(options: BuildOptions, manifest: Manifest, plan: bytes, typed: Path) -> GateRecord:
+    return GateRecord(passed=False, reason=f"{typed.name}: too far", worst="angle 50 %")
+
+
+def test_a_build_that_fails_leaves_the_former_plan_whole(source: Path, tmp_path: Path) -> None:
+    """Typed graph, record, plan and manifest change together, and what was calibrated meanwhile is not lost either."""
+    options = BuildOptions(source, "int8", write_crops(tmp_path / "a", 2), "max")
+    build_engine(options)
+    former = {path: _sha(path) for path in source.parent.iterdir()}
+    other = replace(options, calibration=write_crops(tmp_path / "b", 3, seed=7))
+    with pytest.raises(BuildError, match="the former plan and its files are as they were") as caught:
+        build_engine(other, gate=_failing)
+    waiting = options.typed.with_name("face.int8.next.onnx")
+    assert f"bisect --typed {waiting} --onnx {source}" in str(caught.value.run)
+    assert {path: _sha(path) for path in source.parent.iterdir() if not path.name.startswith(waiting.name)} == former
+    assert inspect_plan(options.plan).typed == "as built"
+    report = Recorder()
+    manifest = build_engine(other, report)
+    assert any(f"reused   {waiting}" in text for text in report.stages)  # nothing is calibrated again
+    assert manifest.typed_sha256 == _sha(options.typed)
+    assert inspect_plan(options.plan).typed == "as built"
+    assert {path: _sha(path) == former[path] for path in source.parent.iterdir()} == {
+        path: path == source for path in former
+    }
+
+
+def test_a_graph_that_another_plan_needs_is_not_replaced(source: Path, tmp_path: Path) -> None:
+    options = BuildOptions(source, "int8", write_crops(tmp_path / "a", 2), "max")
+    build_engine(options)
+    shared = replace(
+        options, calibration=write_crops(tmp_path / "b", 3, seed=7), output=source.with_name("face.plan")
+    )  # whose typed graph has the same name
+    with pytest.raises(UsageError, match=r"is what .*face\.int8\.plan was built from"):
+        build_engine(shared)
+    assert inspect_plan(options.plan).typed == "as built"

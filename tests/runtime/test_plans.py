@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from face3d_trt import OrtEngine, open_engine
 from face3d_trt.engine.flavour import find_flavour
+from face3d_trt.engine.options import BuildOptions, check_plan
 from face3d_trt.errors import PlanError
 from face3d_trt.records import Gpu, Manifest, manifest_path
 from face3d_trt.runtime.plans import check_runs, open_plan
@@ -161,6 +163,19 @@ def test_a_path_that_is_no_files_name_is_refused(name, tmp_path, monkeypatch):
         Path(name).write_bytes(b"ftrt")
     with pytest.raises(PlanError, match=r"is a folder|is missing|has no manifest"):
         open_plan(Path(name))
+
+
+@pytest.mark.parametrize("name", ["a.engine", "a.plan.bak", "a", ".", "..", "engines", "p" * 255, "p" * 250 + ".plan"])
+def test_a_hint_names_a_plan_that_build_takes(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("engines").mkdir()
+    if name[0] in "ap":
+        Path(name).write_bytes(b"ftrt")
+    with pytest.raises(PlanError) as caught:
+        open_plan(Path(name))
+    words = shlex.split(str(caught.value.run), comments=True)
+    assert words[:4] == ["face3d-trt", "build", "--fp16", "-o"]
+    check_plan(BuildOptions(output=Path(words[4])), find_flavour())
 
 
 def tensorrt(version: str, gpu: Gpu):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from face3d_trt.bisect.again import build_command
 from face3d_trt.bisect.run import Graphs, bisect
 from face3d_trt.errors import UsageError
 from face3d_trt.files import check_output, output_lock
@@ -76,6 +77,8 @@ def bisect_files(options: BisectOptions, report: Reporter = SILENT) -> tuple[Bis
         judge = any_judge(graphs.onnx, judged, report)
         state = output.with_name(f"{output.name}.state")
         record = bisect(graphs, judge, state, options.most, report)
+        if record.passed and not record.passed_before:
+            record = record.model_copy(update={"build": build_command(options, graphs, output)})
         record.write(output)
     return record, output
 
@@ -114,16 +117,16 @@ def graphs_of(onnx: Path, typed: Path, precision: Precision | None = None) -> Gr
     """
     exact, exact_hash = load_graph(onnx)
     graph, typed_hash = load_graph(typed)
+    record = TypedRecord.read(record_path(typed)) if record_path(typed).is_file() else None
     if precision is None:
-        precision = _precision(graph, typed)
-    return Graphs(onnx, exact, exact_hash, typed, graph, typed_hash, precision)
+        precision = record.precision if record is not None else _precision(graph)
+    kept = tuple(each for each in record.kept if each.asked) if record is not None else ()
+    return Graphs(onnx, exact, exact_hash, typed, graph, typed_hash, precision, kept)
 
 
-def _precision(graph: ModelProto, path: Path) -> Precision:
+def _precision(graph: ModelProto) -> Precision:
     from onnx import TensorProto
 
-    if record_path(path).is_file():
-        return TypedRecord.read(record_path(path)).precision
     if any(node.op_type == "QuantizeLinear" for node in graph.graph.node):
         return "int8"
     half = any(tensor.data_type == TensorProto.FLOAT16 for tensor in graph.graph.initializer)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from face3d_trt.parity.judging import Judge
-    from face3d_trt.records import Precision
+    from face3d_trt.records import KeptNode, Precision
 
 MEASURED = 12  # pictures on which nodes are measured; their activations are held at once
 _EXACT = 0.01  # error of the float32 graph, of the variation between pictures, above which it is not the model
@@ -45,6 +45,7 @@ class Graphs:
         typed: It.
         typed_sha256: Of its file.
         precision: That it was made in.
+        kept: Nodes that it keeps higher by an earlier list: a new list has to name them too.
     """
 
     onnx: Path
@@ -54,6 +55,7 @@ class Graphs:
     typed: ModelProto
     typed_sha256: str
     precision: Precision
+    kept: tuple[KeptNode, ...] = ()
 
 
 def bisect(
@@ -93,7 +95,7 @@ def bisect(
         found = measure_nodes(pair, names, pictures, graphs.precision, order, state, report)
         ranking = _ranking(names, found, exact, judge, graphs.precision)
         keep, before, after = _search(graphs, ranking, found, order, judge, state, report)
-    passed = after.passed and (most is None or len(keep) <= most)
+    passed = after.passed and (most is None or len(keep) + len(graphs.kept) <= most)
     return BisectRecord(
         precision=graphs.precision,
         onnx=str(graphs.onnx),
@@ -108,7 +110,11 @@ def bisect(
         passed=passed,
         worst_before=before.text,
         worst=after.text,
-        keep=tuple(_entry(each, found[each.node]) for each in ranking if each.node in keep),
+        keep=(
+            *(KeepEntry(node=each.node, reason=each.reason) for each in graphs.kept),
+            *(_entry(each, found[each.node]) for each in ranking if each.node in keep),
+        ),
+        kept_before=tuple(each.node for each in graphs.kept),
         ranking=tuple(ranking),
         notes=(*notes, *_remarks(ranking, order, before, after, judge)),
         seconds=round(time.monotonic() - begun, 1),

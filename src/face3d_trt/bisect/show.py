@@ -27,28 +27,30 @@ def show(record: BisectRecord, output: Path, console: Console) -> None:
     console.print(table)
     if len(record.ranking) > SHOWN:
         console.print(f"and {len(record.ranking) - SHOWN} more, in {output}", markup=False)
-    for line in lines(record, output):
+    for line in lines(record):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def lines(record: BisectRecord, output: Path) -> list[str]:
+def lines(record: BisectRecord) -> list[str]:
     """What was found, in sentences."""
     said = [_damage(each) for each in record.ranking if each.damage]
     said += [f"note: {note}" for note in record.notes]
     said.append(f"judged on {len(record.pictures)} pictures ({record.origin}) against {record.reference}")
+    before, found = record.kept_before, [entry for entry in record.keep if entry.node not in record.kept_before]
+    said += [f"kept higher already: {name}" for name in before]
+    more = " more" if before else ""
     if record.passed_before:
-        return [*said, f"PASSED {record.typed} with nothing kept higher: {record.worst_before}"]
+        return [*said, f"PASSED {record.typed} with nothing{more} kept higher: {record.worst_before}"]
     said.append(f"as it is: {record.worst_before}")
-    if not record.keep:
+    if not found:
         return [*said, f"FAILED {record.typed}"]
-    share = sum(entry.share or 0 for entry in record.keep)
-    said += [f"keep {entry.node}: {entry.reason}" for entry in record.keep]
-    count = f"{len(record.keep)} nodes kept higher, {share:.1%} of the multiply-adds"
+    share = sum(entry.share or 0 for entry in found)
+    said += [f"keep {entry.node}: {entry.reason}" for entry in found]
+    count = f"{len(found)}{more} {'node' if len(found) == 1 else 'nodes'} kept higher, {share:.1%} of the multiply-adds"
     if not record.passed:
         return [*said, f"FAILED {record.typed}: {count}, more than allowed"]
-    calib = " --calib DIR" if record.precision == "int8" else ""
     said.append(f"PASSED {record.typed} with {count}: {record.worst}")
-    return [*said, f"next: face3d-trt build --{record.precision}{calib} --keep {output}"]
+    return [*said, f"next: {record.build}"] if record.build else said
 
 
 def show_tries(outcome: Outcome, console: Console) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from face3d_trt.bisect.files import graphs_of
 from face3d_trt.bisect.run import bisect
 from face3d_trt.engine.build import build_engine
+from face3d_trt.engine.typed import next_typed
 from face3d_trt.errors import UsageError
 from face3d_trt.files import check_output, write_together
 from face3d_trt.graph.info import read_info
@@ -125,6 +126,7 @@ def until_passes(
     from face3d_trt.parity.judging import JudgeOptions, find_judge
 
     check_typed(options, takes, report)
+    next_typed(options)  # refuses a name that another plan needs
     check_output(_list_path(options))
     info = read_info(options.onnx)
     report = Once(report)
@@ -212,7 +214,8 @@ class _Search:
         """Put the typed graph, and the list of its nodes, where the build will find them."""
         method, options = tries[-1].method, self.options
         typed = self._typed(method)
-        files = [(options.typed, typed.read_bytes()), (record_path(options.typed), record_path(typed).read_bytes())]
+        place = next_typed(options)
+        files = [(place, typed.read_bytes()), (record_path(place), record_path(typed).read_bytes())]
         final = replace(options, method=method)
         if found is not None:
             final = replace(final, keep=_list_path(options))

@@ -146,12 +146,12 @@ def _until_passes(
     from face3d_trt.bisect.until import until_passes
     from face3d_trt.cli.console import results
     from face3d_trt.engine.flavour import find_flavour
-    from face3d_trt.engine.typed import check_unneeded, takes_of
+    from face3d_trt.engine.typed import takes_of, unneeded
     from face3d_trt.errors import BuildError
 
     takes = takes_of(generation, report)
     if typed_only:
-        check_unneeded(options.typed)
+        unneeded(options.typed)
     outcome = until_passes(options, takes, until, None if typed_only else find_flavour(report), report)
     show_tries(outcome, results(TRIES_WIDTH))
     if outcome.options is None:

@@ -17,7 +17,7 @@ from face3d_trt.engine.options import BuildOptions as BuildOptions
 from face3d_trt.engine.options import check_plan, check_typed
 from face3d_trt.engine.profile import Profile
 from face3d_trt.engine.timing import open_timings
-from face3d_trt.engine.typed import Source, completed, model_of, source_of, typed_bytes
+from face3d_trt.engine.typed import Source, completed, final_files, forget_next, model_of, source_of, typed_bytes
 from face3d_trt.engine.worker import run_cancellable
 from face3d_trt.errors import BuildError, PlanError
 from face3d_trt.files import fingerprint, output_lock, sha256_file, write_together
@@ -26,6 +26,8 @@ from face3d_trt.records import GateRecord, Manifest, Precision, ProfileRecord, T
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from face3d_trt.engine.values import Built, Parsed, Recipe
     from face3d_trt.graph.counts import Tally
 
@@ -37,8 +39,8 @@ _FEW = 0.5  # below this share of convolutions in the precision asked for, the b
 class Gate(Protocol):
     """Judges a plan before it gets its name."""
 
-    def __call__(self, options: BuildOptions, manifest: Manifest, plan: bytes) -> GateRecord:
-        """What is said of `plan`, which will stand under `options.plan`."""
+    def __call__(self, options: BuildOptions, manifest: Manifest, plan: bytes, typed: Path) -> GateRecord:
+        """What is said of `plan`, which will stand under `options.plan` and was built from `typed`."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class _Job:
             "onnx_sha256": record.source_sha256,
             "typed": os.path.relpath(self.options.typed.resolve(), self.options.plan.parent.resolve()),
             "typed_sha256": record.sha256,
+            "plain_sha256": record.plain_sha256,
+            "kept": record.kept,
             "calibration": record.calibration,
             "int8_macs": record.int8_macs,
             "model": self.source.info,
@@ -121,7 +125,8 @@ def prove(tally: Tally, precision: Precision, report: Reporter = SILENT) -> None
 def _make(job: _Job, report: Reporter) -> Manifest:
     options, flavour, recipe = job.options, job.flavour, job.recipe
     timings = open_timings(options.timing_cache, flavour, report)
-    parsed = flavour.parse(typed_bytes(options, job.source.record), str(options.typed))
+    typed = typed_bytes(options, job.source)
+    parsed = flavour.parse(typed, str(job.source.typed))
     if flavour.strongly_typed:
         prove(flavour.tally(parsed), options.precision, report)
     report.stage(
@@ -132,11 +137,14 @@ def _make(job: _Job, report: Reporter) -> Manifest:
         prove(built.tally, options.precision, report)
     manifest = _manifest(job, parsed, built, layers_of(flavour, built, recipe, report))
     if job.gate is not None:
-        said = job.gate(options, manifest, built.plan)
+        said = job.gate(options, manifest, built.plan, job.source.typed)
         if said.passed is False:
-            raise _failed(options, said, "it did not get its name")
+            former = "; the former plan and its files are as they were" if job.source.typed != options.typed else ""
+            raise _failed(job, said, f"it did not get its name{former}")
         manifest = manifest.model_copy(update={"gate": said})
-    write_together([(options.plan, built.plan), (manifest_path(options.plan), manifest.to_json())])
+    files = [(options.plan, built.plan), (manifest_path(options.plan), manifest.to_json())]
+    write_together([*final_files(options, job.source, typed), *files])
+    forget_next(options)
     timings.keep(built.timing_cache, lambda ours, theirs: flavour.merge_timings(parsed, ours, theirs), report)
     return manifest
 
@@ -145,22 +153,23 @@ def _judged_again(job: _Job, manifest: Manifest) -> Manifest:
     """The manifest of a reused plan, with the gate's word where it has none yet."""
     if job.gate is None or (manifest.gate is not None and manifest.gate.passed is not None):
         return manifest
-    said = job.gate(job.options, manifest, job.options.plan.read_bytes())
+    said = job.gate(job.options, manifest, job.options.plan.read_bytes(), job.source.typed)
     if said.passed is False:
-        raise _failed(job.options, said, "it stands there from a build that did not ask, and was left there")
+        raise _failed(job, said, "it stands there from a build that did not ask, and was left there")
     judged = manifest.model_copy(update={"gate": said})
     if judged != manifest:
         judged.write(manifest_path(job.options.plan))
     return judged
 
 
-def _failed(options: BuildOptions, said: GateRecord, outcome: str) -> BuildError:
+def _failed(job: _Job, said: GateRecord, outcome: str) -> BuildError:
+    options = job.options
     onnx = options.onnx if options.from_typed is None else float32_path(options.from_typed)
     return BuildError(
         f"{options.plan} is not good enough on {said.pictures} pictures ({said.origin}), and {outcome}: {said.reason}\n"
         f"  nearest to or beyond its limits: {said.worst}",
         allowed="what the limits of its precision say (docs/accuracy.md), or --no-gate",
-        run=f"face3d-trt bisect --typed {options.typed} --onnx {onnx}"
+        run=f"face3d-trt bisect --typed {job.source.typed} --onnx {onnx}"
         + ("    # or: build --int8 --until-passes" if options.precision == "int8" else ""),
     )
 

@@ -14,7 +14,7 @@ from face3d_trt.errors import UsageError
 from face3d_trt.files import check_output
 from face3d_trt.graph.precision import PrecisionOptions, record_path
 from face3d_trt.names import DEFAULT_ONNX
-from face3d_trt.records import Precision, manifest_path
+from face3d_trt.records import Precision, manifest_path, plan_name
 
 if TYPE_CHECKING:
     from face3d_trt.engine.flavour import Flavour, Takes
@@ -167,11 +167,10 @@ def check_plan(options: BuildOptions, flavour: Flavour) -> None:
 def _check_name(plan: Path) -> None:
     """`compare` without --plan, and the manifests' names, go by the suffix."""
     if plan.suffix != ".plan":
-        named = plan.with_name(f"{plan.name.partition('.plan')[0].strip('.') or 'NAME'}.plan")
         raise UsageError(
             f"the output {plan} is not a plan's name",
             allowed="NAME.plan",
-            run=f"the same command with -o {shlex.quote(str(named))}",
+            run=f"the same command with -o {shlex.quote(str(plan_name(plan)))}",
         )
 
 

@@ -61,6 +61,8 @@ def _rows(inspection: Inspection, manifest: Manifest) -> Iterator[tuple[str, str
     if options := ", ".join(_options(manifest)):
         yield "options", options
     yield "precision", _asked(manifest)
+    if manifest.kept:
+        yield "kept higher", ", ".join(each.node for each in manifest.kept)
     if found := inspection.shares:
         yield "engine", found.describe(manifest.precision)
     for tensor in manifest.inputs:

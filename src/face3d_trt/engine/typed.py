@@ -16,13 +16,14 @@ from face3d_trt.engine.options import BuildOptions, check_typed
 from face3d_trt.errors import GraphError, MissingError, PlanError, UsageError
 from face3d_trt.files import output_lock, sha256_file
 from face3d_trt.graph.info import load_graph, read_info
-from face3d_trt.graph.precision import float32_path, record_path, typed_graph
+from face3d_trt.graph.precision import float32_path, place_typed, record_path
 from face3d_trt.records import Manifest, ModelInfo, TypedRecord
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
     from face3d_trt.engine.flavour import Flavour
 
+NEXT = ".next"  # in the name of a typed graph whose plan has not got its name yet
 _ELSEWHERE = "face3d-trt build --int8 --calib calibration/ --typed-only --for {}    # where ModelOpt is"
 
 
@@ -34,11 +35,13 @@ class Source:
         record: Of the typed graph.
         info: Facts of the model.
         onnx: The float32 graph: where it lies, or, unless it is here, what it was called by the usual names.
+        typed: Where the typed graph lies; not yet under its own name where the plan that is there needs the former one.
     """
 
     record: TypedRecord
     info: ModelInfo
     onnx: Path
+    typed: Path
 
     def onnx_from(self, plan: Path) -> str:
         """The path of the float32 graph relative to the plan's folder."""
@@ -61,13 +64,10 @@ def write_typed(options: BuildOptions, generation: str | None = None, report: Re
     takes = takes_of(generation, report)
     check_typed(options, takes, report)
     with output_lock(options.typed):
-        return typed_graph(
-            options.onnx,
-            options.typed,
-            options.precision_options(takes),
-            report,
-            lambda: check_unneeded(options.typed),
+        record, _ = place_typed(
+            options.onnx, options.typed, options.precision_options(takes), report, lambda: unneeded(options.typed)
         )
+        return record
 
 
 def named_for(options: BuildOptions, generation: str | None) -> BuildOptions:
@@ -90,14 +90,55 @@ def named_for(options: BuildOptions, generation: str | None) -> BuildOptions:
     return replace(options, output=plan)
 
 
-def check_unneeded(typed: Path) -> None:
-    """Refuse to replace a typed graph that a plan in its folder was built from.
+def unneeded(typed: Path, own: Path | None = None) -> Path:
+    """`typed`, unless a plan in its folder was built from the graph of that name.
 
     `compare`, `bisect` and ONNX Runtime in the plan's place would have nothing to stand on.
 
+    Args:
+        typed: Where a graph is to go.
+        own: A plan that is built anew together with the graph.
+
     Raises:
-        UsageError: A manifest beside it names this file, with these bytes.
+        UsageError: The manifest of another plan than `own` names this file, with these bytes.
     """
+    for plan in built_from(typed):
+        if own is None or plan.resolve() != own.resolve():
+            raise UsageError(
+                f"{typed} is what {plan} was built from: another graph under that name would leave the plan without it",
+                allowed="another name, or the plan moved away together with its files",
+                run=f"the same command with -o {shlex.quote(str(typed.with_name('OTHER.plan')))}",
+            )
+    return typed
+
+
+def next_typed(options: BuildOptions) -> Path:
+    """Where a new typed graph waits until its plan gets its name: `NAME.next.onnx` where a plan stands there already.
+
+    Raises:
+        UsageError: Another plan was built from the graph that has its name.
+    """
+    typed = unneeded(options.typed, options.plan)
+    return typed.with_suffix(f"{NEXT}.onnx") if any(built_from(typed)) else typed
+
+
+def final_files(options: BuildOptions, source: Source, data: bytes) -> list[tuple[Path, bytes]]:
+    """The typed graph and its record under their own names, where they are not there yet."""
+    if source.typed == options.typed:
+        return []
+    return [(options.typed, data), (record_path(options.typed), source.record.to_json())]
+
+
+def forget_next(options: BuildOptions) -> None:
+    """Take away what `next_typed` named, once the plan has its name."""
+    waiting = options.typed.with_suffix(f"{NEXT}.onnx")
+    if options.from_typed is None:
+        for path in (waiting, record_path(waiting)):
+            path.unlink(missing_ok=True)
+
+
+def built_from(typed: Path) -> Iterator[Path]:
+    """The plans in the folder of a typed graph whose manifests name this file, with these bytes."""
     if not typed.is_file():
         return
     digest = sha256_file(typed)
@@ -107,16 +148,9 @@ def check_unneeded(typed: Path) -> None:
         except PlanError:
             continue
         plan = path.with_suffix("")
-        if (
-            manifest.typed_sha256 == digest
-            and plan.is_file()
-            and (path.parent / manifest.typed).resolve() == typed.resolve()
-        ):
-            raise UsageError(
-                f"{typed} is what {plan} was built from: another graph under that name would leave the plan without it",
-                allowed="another name, or the plan moved away together with its files",
-                run=f"the same command with -o {shlex.quote(str(typed.with_name('OTHER.plan')))}",
-            )
+        same = manifest.typed_sha256 == digest and (path.parent / manifest.typed).resolve() == typed.resolve()
+        if same and plan.is_file():
+            yield plan
 
 
 def model_of(options: BuildOptions) -> tuple[ModelInfo, str]:
@@ -142,13 +176,18 @@ def source_of(
         GraphError: What was read before was changed meanwhile.
     """
     if options.from_typed is not None:
-        yield Source(_record(options.from_typed), info, float32_path(options.from_typed))
+        typed = options.from_typed
+        yield Source(_record(typed), info, float32_path(typed), typed)
         return
     with output_lock(options.typed):
-        record = typed_graph(options.onnx, options.typed, options.precision_options(flavour.takes), report)
+        wanted = options.precision_options(flavour.takes)
+        record, typed = place_typed(options.onnx, options.typed, wanted, report, lambda: next_typed(options))
         if record.source_sha256 != digest:
             raise GraphError(f"{options.onnx} was changed while it was being built", run=options.command)
-        yield Source(record, info, options.onnx)
+        if typed != options.typed and sha256_file(options.typed) == record.sha256:  # another way to the same bytes
+            record.write(record_path(options.typed))
+            typed = options.typed
+        yield Source(record, info, options.onnx, typed)
 
 
 def completed(options: BuildOptions, flavour: Flavour) -> BuildOptions:
@@ -174,20 +213,21 @@ def completed(options: BuildOptions, flavour: Flavour) -> BuildOptions:
     return replace(options, precision=record.precision, calibration=calibration, method=method)
 
 
-def typed_bytes(options: BuildOptions, record: TypedRecord) -> bytes:
+def typed_bytes(options: BuildOptions, source: Source) -> bytes:
     """The typed graph, provided that it is the one of the record."""
+    typed = source.typed
     try:
-        data = options.typed.read_bytes()
+        data = typed.read_bytes()
     except OSError as error:
-        raise GraphError(f"{options.typed} cannot be read: {error.strerror}", run=options.command) from error
-    if hashlib.sha256(data).hexdigest() != record.sha256:
+        raise GraphError(f"{typed} cannot be read: {error.strerror}", run=options.command) from error
+    if hashlib.sha256(data).hexdigest() != source.record.sha256:
         if options.from_typed is not None:
             raise GraphError(
-                f"{options.typed} is not the graph that {record_path(options.typed).name} was written for",
+                f"{typed} is not the graph that {record_path(typed).name} was written for",
                 allowed="both files as they were written, copied together",
                 run=_ELSEWHERE.format("10"),
             )
-        raise GraphError(f"{options.typed} was changed while it was being built", run=options.command)
+        raise GraphError(f"{typed} was changed while it was being built", run=options.command)
     return data
 
 

@@ -86,7 +86,7 @@ def read_keep(path: Path) -> tuple[KeptNode, ...]:
     names = [entry.node for entry in entries]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(f"{path} names {twice[0]} more than once", allowed="each node once", run=_BISECT)
-    return tuple(KeptNode(node=entry.node, reason=entry.reason) for entry in entries)
+    return tuple(KeptNode(node=entry.node, reason=entry.reason, asked=True) for entry in entries)
 
 
 def lowered(typed: ModelProto, exact: ModelProto, precision: str) -> dict[str, str]:

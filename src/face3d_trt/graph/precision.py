@@ -72,21 +72,30 @@ class _Faces:
     calibration: Calibration | None
 
 
-def typed_graph(
+def typed_graph(onnx: Path, output: Path, options: PrecisionOptions, report: Reporter = SILENT) -> TypedRecord:
+    """Write the typed graph of `onnx` under `output`, its record beside it; arguments and errors as `place_typed`."""
+    return place_typed(onnx, output, options, report)[0]
+
+
+def place_typed(
     onnx: Path,
     output: Path,
     options: PrecisionOptions,
     report: Reporter = SILENT,
-    replacing: Callable[[], None] | None = None,
-) -> TypedRecord:
-    """Write the typed graph of `onnx` under `output` and its record beside it, unless they stand there already.
+    elsewhere: Callable[[], Path] | None = None,
+) -> tuple[TypedRecord, Path]:
+    """Write the typed graph of `onnx` and its record beside it, unless they stand there already.
 
     Args:
         onnx: The float32 graph of `face3d-trt export`.
         output: The typed graph; its record is `<output>.json`.
         options: Which graph.
         report: Hears what is done and what is reused.
-        replacing: Called before any work where another graph is to get the name `output`; it may raise.
+        elsewhere: Asked, before any work, where another graph than the one that lies under `output` is to go, in the
+            same folder; it may raise.
+
+    Returns:
+        The record, and where the graph lies.
 
     Raises:
         GraphError: `onnx` is missing, is not one of ours, or is a typed graph already.
@@ -119,28 +128,31 @@ def typed_graph(
         "strongly_typed": options.strongly_typed,
         "opset": opset,
     }
-    if reused := _reusable(output, key, source, facts, report, replacing):
-        return reused
+    if reused := _reusable(output, key, facts, report):
+        return reused, output
+    place = elsewhere() if elsewhere is not None else output
+    if twin := _copied(place, key, facts, report):
+        return twin, place
+    _say_stale(output, source, calibration, report)
 
     parts = split(at_opset(model, opset))
-    plain = _key(source, options, faces, tools, ())
+    base = _base(output, _key(source, options, faces, tools, ())) if wanted else None
     own_front = not options.strongly_typed and parts.front is not None  # which the graph that lies there has lost
-    if wanted and not own_front and (base := _base(output, plain)):
+    if base and not own_front:
         report.stage(f"reused   {base.where} (same graph, pictures and tools), some nodes of it kept higher")
-        typed = _keeping(base.typed(parts), parts.network, options, wanted)
+        plain = base.typed(parts)
     else:
-        typed = _keeping(_convert(parts.network, parts.image, options, faces, report), parts.network, options, wanted)
-    result = join(parts.with_network(at_opset(typed.network, opset)))
-    if not options.strongly_typed:
-        gather_channels(result)
+        plain = _convert(parts.network, parts.image, options, faces, report)
+    typed = _keeping(plain, parts.network, options, wanted)
     share = int8_share(parts.network, typed.network) if options.precision == "int8" else 0.0
     report.stage(_summary(typed, options, share))
-    data = result.SerializeToString()
+    data = _joined(typed, parts, opset, options)
     record = TypedRecord(
         precision=options.precision,
         fingerprint=key,
         sha256=hashlib.sha256(data).hexdigest(),
         source_sha256=source,
+        plain_sha256=_plain_sha256(base, plain, parts, opset, options) if wanted else None,
         int8_macs=round(share, 4),
         nodes=tally(operations(typed.network)).operations,
         kept=typed.kept,
@@ -148,8 +160,8 @@ def typed_graph(
         seconds=round(time.monotonic() - begun, 3),
         **facts,
     )
-    _write(output, data, record)
-    return record
+    write_typed_files(place, data, record)
+    return record, place
 
 
 def record_path(typed: Path) -> Path:
@@ -172,6 +184,20 @@ def _convert(
         report.stage(f"converting to fp16 by AutoCast on {len(faces.crops)} faces")
         return to_fp16(network, image, to_input(faces.crops, "float32"))
     return Typed(network, ())
+
+
+def _joined(typed: Typed, parts: Parts, opset: int, options: PrecisionOptions) -> bytes:
+    """The whole graph as it is written."""
+    result = join(parts.with_network(at_opset(typed.network, opset)))
+    if not options.strongly_typed:
+        gather_channels(result)
+    data: bytes = result.SerializeToString()
+    return data
+
+
+def _plain_sha256(base: _Base | None, plain: Typed, parts: Parts, opset: int, options: PrecisionOptions) -> str:
+    """Of the graph with no node kept by a list: that is the one which `bisect` ranks."""
+    return base.record.sha256 if base else hashlib.sha256(_joined(plain, parts, opset, options)).hexdigest()
 
 
 def _keeping(typed: Typed, network: ModelProto, options: PrecisionOptions, wanted: tuple[KeptNode, ...]) -> Typed:
@@ -270,36 +296,37 @@ def float32_path(typed: Path) -> Path:
     return typed.with_name(f"{stem or typed.stem}.onnx")
 
 
-def _reusable(
-    output: Path,
-    key: str,
-    source: str,
-    facts: dict[str, Any],
-    report: Reporter,
-    replacing: Callable[[], None] | None,
-) -> TypedRecord | None:
+def _reusable(output: Path, key: str, facts: dict[str, Any], report: Reporter) -> TypedRecord | None:
     """The record of a typed graph that was made from the same content and has not been touched since.
 
-    It stands under `output`, or is copied there from another name in the same folder. Pictures are the same when their
-    pixels are; the folder that they lie in now is what the record then names, and `facts` that it lacks are added.
+    Pictures are the same when their pixels are; the folder that they lie in now is what the record then names, and
+    `facts` that it lacks are added.
     """
     found = _made(output, report)
-    if found and found[0].fingerprint == key:
-        report.stage(f"reused   {output} (same graph, pictures and tools)")
-        record = found[0].model_copy(update=facts)
-        if record != found[0]:
-            record.write(record_path(output))
-        return record
-    if replacing is not None:
-        replacing()
-    if twin := _twin(output, key):
-        report.stage(f"reused   {twin[2]} (same graph, pictures and tools), copied to {output}")
-        record = twin[0].model_copy(update=facts)
-        _write(output, twin[1], record)
-        return record
-    if found:
-        report.stage(f"stale    {output}: {_difference(found[0], source, facts['calibration'])}")
-    return None
+    if not found or found[0].fingerprint != key:
+        return None
+    report.stage(f"reused   {output} (same graph, pictures and tools)")
+    record = found[0].model_copy(update=facts)
+    if record != found[0]:
+        record.write(record_path(output))
+    return record
+
+
+def _copied(place: Path, key: str, facts: dict[str, Any], report: Reporter) -> TypedRecord | None:
+    """The same for one that stands under `place`, or under another name in its folder, from where it is copied."""
+    if (made := _made(place, SILENT)) and made[0].fingerprint == key:
+        return _reusable(place, key, facts, report)
+    if not (twin := _twin(place, key)):
+        return None
+    report.stage(f"reused   {twin[2]} (same graph, pictures and tools), copied to {place}")
+    record = twin[0].model_copy(update=facts)
+    write_typed_files(place, twin[1], record)
+    return record
+
+
+def _say_stale(output: Path, source: str, calibration: Calibration | None, report: Reporter) -> None:
+    if found := _made(output, SILENT):
+        report.stage(f"stale    {output}: {_difference(found[0], source, calibration)}")
 
 
 def _made(output: Path, report: Reporter) -> tuple[TypedRecord, bytes] | None:
@@ -353,7 +380,8 @@ def _base(output: Path, plain: str) -> _Base | None:
     return _Base(twin[2], twin[0], twin[1]) if twin else None
 
 
-def _write(output: Path, data: bytes, record: TypedRecord) -> None:
+def write_typed_files(output: Path, data: bytes, record: TypedRecord) -> None:
+    """A typed graph and its record, both or none."""
     write_together([(output, data), (record_path(output), record.to_json())])
 
 

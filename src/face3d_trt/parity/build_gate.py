@@ -39,7 +39,7 @@ class BuildGate:
     report: Reporter = SILENT
     calibration: bool = True
 
-    def __call__(self, options: BuildOptions, manifest: Manifest, plan: bytes) -> GateRecord:
+    def __call__(self, options: BuildOptions, manifest: Manifest, plan: bytes, typed: Path) -> GateRecord:
         """Judge; what is missing on this machine is a reason why it was not, and no error.
 
         Raises:
@@ -49,7 +49,7 @@ class BuildGate:
             return self._not_run("seeded weights, whose int8 figures mean nothing")
         try:
             judge = self._judge(options, manifest)
-            found = dict(self._candidates(judge, options, manifest, plan))
+            found = dict(self._candidates(judge, manifest, plan, typed))
         except (MissingError, ModelError) as error:
             how = f"face3d-trt compare --plan {options.plan}, where PyTorch and the model are"
             return self._not_run(f"{' '.join(error.problem.split())}; later: {how}")
@@ -81,14 +81,12 @@ class BuildGate:
         )
         return find_judge(asked, self.report)
 
-    def _candidates(
-        self, judge: Judge, options: BuildOptions, manifest: Manifest, plan: bytes
-    ) -> Iterator[tuple[str, Judged]]:
+    def _candidates(self, judge: Judge, manifest: Manifest, plan: bytes, typed: Path) -> Iterator[tuple[str, Judged]]:
         from face3d_trt.graph.info import read_graph
         from face3d_trt.parity.engine import bytes_candidate
 
         at_once = max(1, 8 * CROP * CROP // (judge.side[0] * judge.side[1]))
-        yield "onnxruntime-typed", judge.graph(read_graph(options.typed), options.typed, at_once)
+        yield "onnxruntime-typed", judge.graph(read_graph(typed), typed, at_once)
         engine = bytes_candidate(plan, manifest)
         if not isinstance(engine, str):
             yield engine.name, judge.candidate(engine, 0, manifest.profiles[0].opt[0])

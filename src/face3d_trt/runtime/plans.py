@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from face3d_trt.errors import PlanError
-from face3d_trt.records import Manifest, manifest_path
+from face3d_trt.records import Manifest, manifest_path, plan_name
 
 if TYPE_CHECKING:
     from face3d_trt.engine.flavour import Flavour
@@ -151,4 +151,4 @@ def _neighbours(path: Path) -> Iterator[tuple[str, Manifest]]:
 
 
 def _build(path: Path) -> str:
-    return f"face3d-trt build --fp16 -o {shlex.quote(str(path))}"
+    return f"face3d-trt build --fp16 -o {shlex.quote(str(plan_name(path)))}"

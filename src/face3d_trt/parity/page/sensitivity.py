@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -53,6 +54,8 @@ class Layers(_Part):
     worst_before: str
     worst: str
     keep: tuple[Kept, ...]
+    kept_before: tuple[str, ...] = ()
+    build: str = ""
     ranking: tuple[Node, ...]
     notes: tuple[str, ...]
 
@@ -117,23 +120,36 @@ def sensitivity_of(plan: str, named: Path | None) -> Sensitivity | None:
 
     Args:
         plan: Its path.
-        named: The file that the user named; None: any file in the plan's folder that is of its typed graph.
+        named: The file that the user named; None: any file in the plan's folder that is of its typed graph, or of the
+            one that this was before nodes were kept.
 
     Raises:
         UsageError: The named file cannot be read.
     """
     try:
         manifest = Manifest.read(manifest_path(Path(plan)))
-        typed, command = manifest.typed_sha256, manifest.command
     except PlanError:
-        typed, command = None, ""
+        manifest = None
     if named is not None:
         layers = read_layers(named)
-        return _section(named, layers, command) if layers.typed_sha256 == typed else _of_another(named, layers)
-    for path in sorted(Path(plan).parent.glob("*.json")):
-        found = _readable(path)
-        if found is not None and found.typed_sha256 == typed:
-            return _section(path, found, command)
+        return _about(manifest, named, layers) or _of_another(named, layers)
+    every = [(path, _readable(path)) for path in sorted(Path(plan).parent.glob("*.json"))]
+    mine = [(path, layers) for path, layers in every if layers is not None and _about(manifest, path, layers)]
+    mine.sort(key=lambda each: manifest is None or each[1].typed_sha256 != manifest.typed_sha256)
+    return _about(manifest, *mine[0]) if mine else None
+
+
+def _about(manifest: Manifest | None, path: Path, layers: Layers) -> Sensitivity | None:
+    """The section, if `layers` are of the plan's typed graph, as it is or as it was before nodes were kept."""
+    if manifest is None:
+        return None
+    if layers.typed_sha256 == manifest.typed_sha256:
+        build = layers.build or f"{manifest.command} --keep {shlex.quote(str(path))}"
+        wanted = {each.node for each in layers.keep} - set(layers.kept_before)
+        return _section(path, layers, _sentences(layers), wanted, build if wanted else "")
+    if layers.typed_sha256 == manifest.plain_sha256:
+        kept = [each.node for each in manifest.kept if each.asked]
+        return _section(path, layers, _of_the_kept(layers, kept), kept, "")
     return None
 
 
@@ -150,32 +166,51 @@ def _of_another(path: Path, layers: Layers) -> Sensitivity:
     return Sensitivity(str(path), (text,), (), 0, "", ())
 
 
-def _section(path: Path, layers: Layers, command: str) -> Sensitivity:
-    kept = {each.node for each in layers.keep}
+def _section(path: Path, layers: Layers, sentences: Iterable[str], kept: Collection[str], build: str) -> Sensitivity:
     shown = layers.ranking[:SHOWN]
     largest = max((node.loss for node in shown if node.loss is not None), default=0.0)
     return Sensitivity(
         file=str(path),
-        sentences=tuple(_sentences(layers)),
+        sentences=tuple(sentences),
         lines=tuple(_line(node, node.node in kept, largest) for node in shown),
         more=len(layers.ranking) - len(shown),
-        build=f"{command} --keep {shlex.quote(str(path))}" if layers.keep else "",
+        build=build,
         notes=layers.notes,
     )
 
 
-def _sentences(layers: Layers) -> list[str]:
+def _of_the_kept(layers: Layers, kept: Sequence[str]) -> list[str]:
+    """Of the graph that a plan's typed graph was before nodes of it were kept."""
+    nodes, was = ("1 node", "was") if len(kept) == 1 else (f"{len(kept)} nodes", "were")
+    found = [
+        _ranked(layers),
+        f"That was before {nodes} of this plan's graph {was} kept in higher precision: {', '.join(kept)}.",
+        f"Before: {layers.worst_before}.",
+    ]
+    if {each.node for each in layers.keep} == set(kept):
+        found.append(f"With them: {layers.worst}.")
+    return found
+
+
+def _ranked(layers: Layers) -> str:
     pictures = f"{len(layers.pictures)} {'picture' if len(layers.pictures) == 1 else 'pictures'}"
-    found = [f"{len(layers.ranking)} nodes were ranked; the gate stood on {pictures}."]
+    return f"{len(layers.ranking)} nodes were ranked; the gate stood on {pictures}."
+
+
+def _sentences(layers: Layers) -> list[str]:
+    found = [_ranked(layers)]
+    if layers.kept_before:
+        found.append(f"Kept in higher precision already: {', '.join(layers.kept_before)}.")
     if layers.channels != "RGB":
         found.append(f"The typed graph reads the colours as {layers.channels}; it should read RGB.")
     if damaged := [node.node for node in layers.ranking if node.damage]:
         found.append(f"Damaged beyond rounding: {', '.join(damaged)}.")
     if layers.passed_before:
-        found.append("The gate holds with nothing kept in higher precision.")
+        more = "more " if layers.kept_before else ""
+        found.append(f"The gate holds with nothing {more}kept in higher precision.")
     elif layers.passed:
-        count = len(layers.keep)
-        nodes = "1 node stays" if count == 1 else f"{count} nodes stay"
+        count, more = len(layers.keep) - len(layers.kept_before), " more" if layers.kept_before else ""
+        nodes = f"1{more} node stays" if count == 1 else f"{count}{more} nodes stay"
         found.append(f"The gate holds once {nodes} in higher precision. Before: {layers.worst_before}.")
     else:
         found.append(f"The gate does not hold, whatever was kept. Furthest from its limit: {layers.worst}.")
