@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -28,13 +29,14 @@ import numpy as np
 import torch
 
 from face3d_trt.model.load import FaceModel, load_model
-from face3d_trt.model.mixed import Mixed, float32_products
+from face3d_trt.model.mixed import Mixed, Mode, float32_products
 from face3d_trt.model.random_faces import photograph, random_backgrounds, random_coeffs
 from face3d_trt.model.render import Renderer
 from face3d_trt.names import MM_PER_UNIT
 
 AT_ONCE = 16
 GREY = 255
+NAMES: dict[str, Mode] = {"float32": "fp32", "autocast to float16": "amp", "half": "half", "bfloat16": "bf16"}
 TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 Way = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 
@@ -61,15 +63,17 @@ def main() -> None:
         truth = answers(ways(model, device)["float32", "float32"], pictures, device)
         for (network, mesh), way in ways(model, device).items():
             print(f"| {network} | {mesh} |", " | ".join(figures(model, truth, way, pictures, device)), "|", flush=True)
+    print(f"\nTriangles whose normal, squared, is zero in float16: {vanishing(model):.1%}")
 
 
 def ways(model: FaceModel, device: torch.device) -> dict[tuple[str, str], Way]:
     """By what the network and what the morphable model compute in."""
     network, decode = model.network, model.morphable
     assert decode is not None
-    found: dict[tuple[str, str], Way] = {("float32", "float32"): Mixed(network, decode, "fp32", False).to(device)}
-    for name, mode in (("autocast to float16", "amp"), ("half", "half"), ("bfloat16", "bf16")):
-        found[name, "float32"] = Mixed(network, decode, mode, False).to(device)  # type: ignore[arg-type]
+    found: dict[tuple[str, str], Way] = {}
+    for name, mode in NAMES.items():
+        mixed = Mixed(network, decode, mode, False).to(device)
+        found[name, "float32"] = functools.partial(right, mixed)
     whole = Whole(network, decode).to(device)
     for name, kind in TYPES.items():
         converted = copy.deepcopy(whole).to(kind)
@@ -78,6 +82,11 @@ def ways(model: FaceModel, device: torch.device) -> dict[tuple[str, str], Way]:
         found[f"{name} under autocast", f"bases in {name} under autocast"] = under_autocast(converted, kind, device)
         found[name, f"all of it in {name}"] = converted
     return found
+
+
+def right(mixed: Mixed, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """FastModel's way."""
+    return tuple(mixed(images.to(mixed.dtype)))
 
 
 class Whole(torch.nn.Module):
@@ -148,6 +157,15 @@ def figures(
         f"{marks:.4f}",
         f"{grey:.4f}",
     ]
+
+
+def vanishing(model: FaceModel) -> float:
+    """Share of the mean face's triangles whose normal has a squared length of zero in float16: no direction is left."""
+    assert model.morphable is not None
+    corners = model.morphable.mean_shape.reshape(-1, 3)[model.morphable.triangles]
+    normals = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]).half().numpy()
+    squares: Any = normals * normals
+    return float((squares[:, 0] + squares[:, 1] + squares[:, 2] == 0).mean())
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ class FastModel:
             if not self._on_gpu:
                 found = self._compute(torch.from_numpy(_plain(images)), copy=True)
                 return {name: each.numpy() for name, each in zip(self._names, found, strict=True)}
-            return self._named(self._submit(images).collect())
+            return self._collect(*self._submit(images))
 
     def map(self, batches: Iterable[HostArray]) -> Iterator[dict[str, HostArray]]:
         """Run a stream of numpy arrays, yield the results in order; on a GPU up to DEPTH batches are in flight.
@@ -198,17 +198,22 @@ class FastModel:
         Raises:
             InputError: As for a call.
         """
-        pending: deque[Lane] = deque()
-        for images in batches:
-            if not self._on_gpu:
-                yield self(images)
-                continue
-            _check(images)
-            if len(pending) == DEPTH:
-                yield self._named(pending.popleft().collect())
-            pending.append(self._submit(images))
-        while pending:
-            yield self._named(pending.popleft().collect())
+        pending: deque[tuple[Lanes, Lane]] = deque()
+        try:
+            for images in batches:
+                if not self._on_gpu:
+                    yield self(images)
+                    continue
+                _check(images)
+                if len(pending) == DEPTH:
+                    yield self._collect(*pending.popleft())
+                pending.append(self._submit(images))
+            while pending:
+                yield self._collect(*pending.popleft())
+        finally:
+            for lanes, lane in pending:  # the reader has left
+                lane.wait()
+                lanes.give_back(lane)
 
     def warm_up(
         self, batch: int = 1, height: int = CROP, width: int = CROP, input: Literal["float32", "uint8"] = "float32"
@@ -228,22 +233,27 @@ class FastModel:
         """A float tensor as the network takes it without a conversion: device, type, memory order."""
         return pixels.to(self.device, self._module.dtype, non_blocking=True, memory_format=self._module.memory)
 
-    def _named(self, arrays: list[HostArray]) -> dict[str, HostArray]:
-        return dict(zip(self._names, arrays, strict=True))
+    def _collect(self, lanes: Lanes, lane: Lane) -> dict[str, HostArray]:
+        found = lane.collect()
+        lanes.give_back(lane)
+        return dict(zip(self._names, found, strict=True))
 
-    def _submit(self, images: HostArray) -> Lane:
+    def _submit(self, images: HostArray) -> tuple[Lanes, Lane]:
+        assert self._upload is not None
         with self._lock, torch.cuda.device(self.device):
             key = (images.shape, images.dtype.str)
-            if key not in self._lanes:
-                self._lanes[key] = Lanes(images, self.device)
-                if len(self._lanes) > _HOST_SHAPES:
-                    torch.cuda.synchronize(self.device)
-                    self._lanes.popitem(last=False)
+            lanes = self._lanes.get(key) or Lanes(images, self.device, self._upload)
+            self._lanes[key] = lanes
             self._lanes.move_to_end(key)
-            lane = self._lanes[key].next()
-            assert self._upload is not None
-            lane.submit(images, self._upload, lambda pixels: self._compute(pixels, copy=False))
-            return lane
+            if len(self._lanes) > _HOST_SHAPES:
+                self._lanes.popitem(last=False)
+            lane = lanes.take(images)
+            try:
+                lane.submit(images, lambda pixels: self._compute(pixels, copy=False))
+            except BaseException:
+                torch.cuda.synchronize(self.device)  # before its memory goes
+                raise
+            return lanes, lane
 
     def _compute(self, pixels: Tensor, copy: bool) -> tuple[Tensor, ...]:
         with self._lock, contextlib.ExitStack() as stack:
@@ -355,12 +365,13 @@ def _device(asked: str | torch.device | None, options: FastOptions) -> torch.dev
 def _check(images: HostArray | Tensor) -> None:
     """Refuse what is no batch of pictures."""
     shape = tuple(images.shape)
-    whole = images.dtype in (torch.uint8, np.uint8)
-    real = images.dtype.is_floating_point if isinstance(images, Tensor) else images.dtype.kind == "f"
-    sides = shape[1:3] if whole else shape[2:4]
-    channels = shape[3:4] if whole else shape[1:2]
+    if isinstance(images, Tensor):
+        whole, real = images.dtype == torch.uint8, images.dtype.is_floating_point
+    else:
+        whole, real = images.dtype == np.uint8, images.dtype.kind == "f"
+    channels, sides = (shape[3:4], shape[1:3]) if whole else (shape[1:2], shape[2:4])
     fits = len(shape) == 4 and channels == (3,) and shape[0] > 0 and all(MIN_SIDE <= s <= MAX_SIDE for s in sides)
-    if not fits or not (whole or real):
+    if not (fits and (whole or real)):
         raise InputError(
             f"images is {images.dtype} {shape}",
             allowed="(batch, 3, height, width) float, RGB 0..1, or (batch, height, width, 3) uint8, RGB; "

@@ -48,9 +48,8 @@ class Mixed(nn.Module):
         for module in self.network.modules():
             if isinstance(module, nn.Conv2d):
                 module.to(dtype=self.dtype)
-        for weight in self.network.parameters():
-            if weight.ndim == 4:
-                weight.data = weight.data.contiguous(memory_format=self.memory)
+        # A 1 × 1 convolution's weights lie the same in both orders; only `to` gives them the strides that cuDNN asks.
+        self.network.to(memory_format=self.memory)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """Run it.
@@ -77,31 +76,35 @@ class Mixed(nn.Module):
 def float32_products(tf32: bool) -> Iterator[None]:
     """Inside, cuDNN's float32 convolutions use TF32 or not, and float32 matrix products do not.
 
-    The process's own settings are put back: float32 convolutions use TF32 unless told otherwise.
+    The process's own settings are put back: by default float32 convolutions use TF32.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     try:
-        before = (cudnn.allow_tf32, matmul.allow_tf32)
-    except RuntimeError:  # the process sets `fp32_precision`, after which torch refuses to read `allow_tf32`
-        with _new_settings(tf32):
-            yield
-        return
-    if before == (tf32, False):
+        flags = (cudnn.allow_tf32, matmul.allow_tf32)
+    except RuntimeError:  # the process has set `fp32_precision`, after which torch refuses to read `allow_tf32`
+        flags = None
+    if flags == (tf32, False):
         yield
         return
-    cudnn.allow_tf32, matmul.allow_tf32 = tf32, False
+    words = _precisions()
+    if flags is None:
+        _set_precisions("tf32" if tf32 else "ieee", "ieee")
+    else:  # sets `fp32_precision` too; the other way round the flags would be out of step, which the compiler refuses
+        cudnn.allow_tf32, matmul.allow_tf32 = tf32, False
     try:
         yield
     finally:
-        cudnn.allow_tf32, matmul.allow_tf32 = before
+        if flags is not None:
+            cudnn.allow_tf32, matmul.allow_tf32 = flags
+        _set_precisions(*words)
 
 
-@contextlib.contextmanager
-def _new_settings(tf32: bool) -> Iterator[None]:
-    conv, matmul = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
-    before = (conv.fp32_precision, matmul.fp32_precision)
-    conv.fp32_precision, matmul.fp32_precision = "tf32" if tf32 else "ieee", "ieee"
-    try:
-        yield
-    finally:
-        conv.fp32_precision, matmul.fp32_precision = before
+def _precisions() -> tuple[str, ...]:
+    """`fp32_precision` of convolutions and of matrix products; nothing before torch 2.9."""
+    conv = getattr(torch.backends.cudnn, "conv", None)
+    return (conv.fp32_precision, torch.backends.cuda.matmul.fp32_precision) if conv is not None else ()
+
+
+def _set_precisions(*words: str) -> None:
+    if words:
+        torch.backends.cudnn.conv.fp32_precision, torch.backends.cuda.matmul.fp32_precision = words  # type: ignore[attr-defined]

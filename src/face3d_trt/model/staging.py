@@ -21,24 +21,32 @@ _LARGE = 1 << 20  # values of a result that torch copies with all its threads
 
 
 class Lane:
-    """Page-locked memory and GPU memory of one batch in flight."""
+    """Page-locked memory and GPU memory of one batch in flight.
 
-    def __init__(self, images: HostArray, device: torch.device, parallel: bool) -> None:
+    Args:
+        images: Of the shape and type that it is for.
+        device: The GPU.
+        upload: The stream that copies up.
+        parallel: How the page-locked memory is filled, see `fill`.
+    """
+
+    def __init__(self, images: HostArray, device: torch.device, upload: torch.cuda.Stream, parallel: bool) -> None:
         kind = torch.from_numpy(np.empty(0, images.dtype)).dtype
         self._room = torch.empty(images.shape, dtype=kind, pin_memory=True)
         self._pixels = torch.empty_like(self._room, device=device)
+        self._upload = upload
+        upload.wait_stream(torch.cuda.current_stream(device))  # which may still use what this memory was before
         self._answers: tuple[Tensor, ...] = ()
         self._parallel = parallel
         self._uploaded, self._done = _event(), _event()
 
-    def submit(self, images: HostArray, upload: torch.cuda.Stream, run: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
-        """Begin: copy up on the stream `upload`; compute, and copy down, on the current one."""
-        self._done.synchronize()  # of this lane's former batch
+    def submit(self, images: HostArray, run: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
+        """Begin: copy up on the stream for that; compute, and copy down, on the current one."""
         fill(self._room, images, self._parallel)
         compute = torch.cuda.current_stream(self._pixels.device)
-        with torch.cuda.stream(upload):
+        with torch.cuda.stream(self._upload):
             self._pixels.copy_(self._room, non_blocking=True)
-            self._uploaded.record(upload)
+            self._uploaded.record(self._upload)
         compute.wait_event(self._uploaded)
         results = run(self._pixels)
         if not self._answers:
@@ -47,24 +55,38 @@ class Lane:
             answer.copy_(result, non_blocking=True)
         self._done.record(compute)
 
+    def wait(self) -> None:
+        """Wait until nothing of its batch is in flight."""
+        self._done.synchronize()
+
     def collect(self) -> list[HostArray]:
         """Wait, and give the results in arrays of their own."""
-        self._done.synchronize()
+        self.wait()
         return [each.clone().numpy() if each.numel() > _LARGE else each.numpy().copy() for each in self._answers]
 
 
 class Lanes:
-    """The lanes of one shape, in turn."""
+    """The lanes of one shape: as many as were ever in flight at once.
 
-    def __init__(self, images: HostArray, device: torch.device) -> None:
-        parallel = torch_is_faster(images)
-        self._lanes = [Lane(images, device, parallel) for _ in range(DEPTH)]
-        self._turn = 0
+    Args:
+        images: Of that shape.
+        device: The GPU.
+        upload: The stream that copies up.
+    """
 
-    def next(self) -> Lane:
-        """The lane whose batch is longest ago."""
-        self._turn = (self._turn + 1) % DEPTH
-        return self._lanes[self._turn]
+    def __init__(self, images: HostArray, device: torch.device, upload: torch.cuda.Stream) -> None:
+        self._parallel = torch_is_faster(images)
+        self._device = device
+        self._upload = upload
+        self._free: list[Lane] = []
+
+    def take(self, images: HostArray) -> Lane:
+        """A lane that nobody uses."""
+        return self._free.pop() if self._free else Lane(images, self._device, self._upload, self._parallel)
+
+    def give_back(self, lane: Lane) -> None:
+        """The lane's results were collected, or nobody wants them; nothing of it is in flight."""
+        self._free.append(lane)
 
 
 def _event() -> torch.cuda.Event:
