@@ -16,6 +16,8 @@ import typer
 
 from face3d_trt.cli import (
     bench,
+    bench_compare,
+    bench_report,
     bisect,
     build,
     calib,
@@ -72,7 +74,7 @@ _add("build", build.command)
 _add("compare", compare.command)
 _add("bisect", bisect.command)
 _add("reconstruct", reconstruct.command)
-_add_group("bench", bench.command)
+_add_group("bench", bench.command, report=bench_report.command, compare=bench_compare.command)
 _add("inspect", inspect.command)
 _add("monitor", monitor.command)
 _add("doctor", doctor.command)
