@@ -109,7 +109,6 @@ def run(job: Job, connection: Connection) -> None:
         job: What to do.
         connection: Takes messages.
     """
-    os.setsid()  # what it starts ends with it, and Ctrl-C reaches the parent alone
     _log_to(job.log)
     try:
         _work(job, connection.send)

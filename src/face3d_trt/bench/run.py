@@ -119,6 +119,7 @@ class _Measurement:
                 except TimedOut:
                     if until(self._deadline) <= 0:
                         return []
+                    child.end()
                     return self._gave_up(cases, at, self._too_slow(phase, seconds))
                 except Ended as end:
                     return self._gave_up(cases, at, f"{end}{self._last_words()}")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
+import pickle
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+from typing import Any
 
 _GRACE_S = 5.0  # for a process that has said all
 
@@ -28,18 +29,28 @@ class TimedOut(Exception):  # noqa: N818
 class Child:
     """A new interpreter that runs `target(*arguments, connection)`; ended with all that it started on leaving.
 
+    It leads a session of its own: Ctrl-C reaches this process alone. Not by multiprocessing, whose resource tracker
+    would be shared with it, and complains about what a process that was ended has left.
+
     Args:
         target: A function of a module.
         arguments: What can be pickled.
     """
 
     def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection: Connection
-        self._connection, theirs = context.Pipe(duplex=False)
-        self._process = context.Process(target=target, args=(*arguments, theirs))
+        self._connection, theirs = Pipe(duplex=False)
         with theirs:
-            self._process.start()
+            descriptor = theirs.fileno()
+            program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import be_child; be_child({descriptor})"
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=subprocess.PIPE,
+                pass_fds=(descriptor,),
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:  # it has ended: `receive` says how
+            pickle.dump((target, arguments), stdin)
 
     def __enter__(self) -> Child:
         return self
@@ -64,20 +75,28 @@ class Child:
         try:
             return self._connection.recv()
         except (EOFError, ConnectionError):
-            self._process.join(_GRACE_S)
-            raise Ended(how_it_ended(self._process.exitcode)) from None
+            raise Ended(how_it_ended(self._wait(_GRACE_S))) from None
 
     def end(self, grace_s: float = 0.0) -> None:
         """Give it some time to end by itself, then end it and what it started."""
-        if self._process.pid is None:
+        if self._connection.closed:
             return
-        self._process.join(grace_s)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # it may not have come as far as to make one
+        self._wait(grace_s)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        if self._process.is_alive():
-            self._process.kill()
-        self._process.join()
+        self._process.wait()
         self._connection.close()
+
+    def _wait(self, seconds: float) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
+
+
+def be_child(descriptor: int) -> None:
+    """The other end of `Child`."""
+    target, arguments = pickle.load(sys.stdin.buffer)
+    target(*arguments, Connection(descriptor, readable=False))
 
 
 def how_it_ended(code: int | None) -> str:
@@ -111,7 +130,7 @@ def answer_of(seconds: float, target: Callable[..., Any], *arguments: Any) -> An
 
 
 def _answer(target: Callable[..., Any], arguments: tuple[Any, ...], connection: Connection) -> None:
-    os.setsid()
+    os.dup2(2, 1)  # stdout has the parent's results alone
     try:
         answer: tuple[Any, Exception | None] = (target(*arguments), None)
     except Exception as error:

@@ -14,7 +14,21 @@ from typing import Any
 
 import typer
 
-from face3d_trt.cli import bench, bisect, build, calib, compare, doctor, export, inspect, monitor, standin
+from face3d_trt.cli import (
+    bench,
+    bench_compare,
+    bench_report,
+    bisect,
+    build,
+    calib,
+    compare,
+    doctor,
+    export,
+    inspect,
+    monitor,
+    reconstruct,
+    standin,
+)
 
 app = typer.Typer(
     name="face3d-trt",
@@ -59,7 +73,8 @@ _add("calib", calib.command)
 _add("build", build.command)
 _add("compare", compare.command)
 _add("bisect", bisect.command)
-_add_group("bench", bench.command)
+_add("reconstruct", reconstruct.command)
+_add_group("bench", bench.command, report=bench_report.command, compare=bench_compare.command)
 _add("inspect", inspect.command)
 _add("monitor", monitor.command)
 _add("doctor", doctor.command)
