@@ -159,6 +159,7 @@ def reconstruct(
         feeder = Feeder(items, former.names, size.group)
         run = _Run(crew, fleet, bays, feeder, results, former, items, size, interrupts, gauges)
         run.listen(report, watch, tell)
+        interrupts.running = True
         try:
             run.go()
         except StorageError as error:
@@ -195,12 +196,14 @@ class _Interrupts:
     """Signals that ask for an end.
 
     Attributes:
-        asked: How many there were.
+        asked: How many there were since the run is under way. Before, and the third time, they interrupt at once.
         hurry: Whether processes are not to be waited for.
+        running: Whether the run is under way.
     """
 
     asked: int = 0
     hurry: bool = False
+    running: bool = False
 
 
 @contextmanager
@@ -208,7 +211,10 @@ def _interrupts() -> Iterator[_Interrupts]:
     found = _Interrupts()
 
     def note(number: int, frame: FrameType | None) -> None:
-        found.asked += 1
+        found.asked += found.running
+        if not found.running or found.asked > 2:
+            found.hurry = True
+            raise KeyboardInterrupt
 
     former = {}
     with suppress(ValueError):  # not the main thread: whoever has that decides
