@@ -138,6 +138,7 @@ def reconstruct(
         feeder = Feeder(items, former.names, size.group)
         run = _Run(crew, fleet, bays, feeder, results, former, items, size, interrupts, gauges)
         run.listen(report, watch, tell)
+        interrupts.running = True
         try:
             run.go()
         except StorageError as error:

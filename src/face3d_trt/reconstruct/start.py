@@ -51,21 +51,26 @@ class Interrupts:
     """Signals that ask for an end.
 
     Attributes:
-        asked: How many there were.
+        asked: How many there were since the run is under way. Before, and the third time, they interrupt at once.
         hurry: Whether processes are not to be waited for.
+        running: Whether the run is under way.
     """
 
     asked: int = 0
     hurry: bool = False
+    running: bool = False
 
 
 @contextmanager
 def watch_signals() -> Iterator[Interrupts]:
-    """Count SIGINT and SIGTERM instead of ending."""
+    """Count SIGINT and SIGTERM while the run is under way, instead of ending."""
     found = Interrupts()
 
     def note(number: int, frame: FrameType | None) -> None:
-        found.asked += 1
+        found.asked += found.running
+        if not found.running or found.asked > 2:
+            found.hurry = True
+            raise KeyboardInterrupt
 
     former = {}
     with suppress(ValueError):  # not the main thread: whoever has that decides
