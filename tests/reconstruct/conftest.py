@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from tests.reconstruct.mixed import write_mixed
 
 from face3d_trt.reconstruct.options import ReconstructOptions
-from face3d_trt.reconstruct.pipeline import Summary, reconstruct
+from face3d_trt.reconstruct.pipeline import reconstruct
 from face3d_trt.reconstruct.products import ProductOptions
+
+if TYPE_CHECKING:
+    from face3d_trt.reconstruct.start import Summary
 
 COEFFS = ProductOptions(frozenset({"coeffs"}))
 
@@ -50,7 +53,7 @@ class Finished:
 def run(output: Path, plan: Path, *sources: Path | str, **options: Any) -> Finished:
     """Reconstruct in this process: coefficients alone, on the CPU."""
     watch = options.pop("watch", None)
-    settings = {"products": COEFFS, "devices": "cpu", "workers": 2} | options
+    settings = {"products": COEFFS, "devices": "cpu", "workers": 1} | options
     summary = reconstruct(ReconstructOptions(tuple(map(str, sources)), output, plan, **settings), watch=watch)
     return Finished(output, summary)
 
