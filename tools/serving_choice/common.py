@@ -4,9 +4,9 @@ python tools/serving_choice/bare.py PLAN --port 8080          # FastAPI on one u
 python tools/serving_choice/ray_serve.py PLAN --port 8080     # pip install 'ray[serve]'
 python tools/serving_choice/lit.py PLAN --port 8080           # pip install litserve
 
-PLAN is a plan or ONNX file with uint8 input; `none` is an engine that costs next to nothing, so that only the server is
-left to be measured, by tools/load.py. All three take (batch, 224, 224, 3) uint8 RGB at POST /v1/coeffs, answer
-(batch, 257) float32, gather up to 32 requests or 5 ms, and run them in one process.
+PLAN is a plan or ONNX file with uint8 input; with that of light.py only the server is left to be measured, by
+tools/load.py. All three take (batch, 224, 224, 3) uint8 RGB at POST /v1/coeffs, answer (batch, 257) float32, gather up to
+32 requests or 5 ms, and run them in one process.
 """
 
 from __future__ import annotations
@@ -19,25 +19,13 @@ import numpy as np
 SIDE, MAX_BATCH, MAX_WAIT_S = 224, 32, 0.005
 
 
-class NoEngine:
-    """Every 16th pixel times fixed numbers: crops in, (batch, 257) out, in microseconds."""
-
-    def __init__(self) -> None:
-        self.weights = np.random.default_rng(0).normal(0, 1e-3, (14 * 14 * 3, 257)).astype(np.float32)
-
-    def __call__(self, crops: np.ndarray, outputs: list[str]) -> dict[str, np.ndarray]:
-        """As an engine does."""
-        thin = np.ascontiguousarray(crops[:, ::16, ::16]).reshape(len(crops), -1)
-        return {"coeffs": thin.astype(np.float32) @ self.weights}
-
-
 class Model:
     """The engine on the bodies of requests."""
 
     def __init__(self, plan: str) -> None:
         from face3d_trt import open_engine
 
-        self.engine: Any = NoEngine() if plan == "none" else open_engine(plan)
+        self.engine: Any = open_engine(plan)
 
     def run(self, bodies: list[bytes]) -> list[bytes]:
         """Crops of several requests at once."""

@@ -72,14 +72,16 @@ def run(connection: Connection, front: Front, channel: socket.socket) -> None:
 
 async def _serve(front: Front, channel: socket.socket) -> None:
     hub = _hub(front)
+    protocol = type("Protocol", (Protocol,), {"head_s": front.options.body_s})
     config = uvicorn.Config(
         make_app(hub, front.token),
-        http=Protocol,
+        http=protocol,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(front.options.deadline_s + _SLACK_S),
     )
@@ -125,7 +127,7 @@ def _listen(loop: asyncio.AbstractEventLoop, channel: socket.socket, server: _Se
 
 async def _take(loop: asyncio.AbstractEventLoop, client: socket.socket, server: _Server) -> None:
     def protocol() -> Protocol:
-        return Protocol(server.config, server.server_state, {}, loop)
+        return server.config.http_protocol_class(server.config, server.server_state, {}, loop)
 
     try:
         await loop.connect_accepted_socket(protocol, client)

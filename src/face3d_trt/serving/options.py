@@ -36,7 +36,7 @@ class ServeOptions:
         max_pixels: Of a photo, known from its header.
         max_images: Of one request to /v1/reconstruct.
         deadline_s: From a request's headers to its answer; beyond that, 504.
-        body_s: For a request's body; beyond that, 408.
+        body_s: For a request's headers, and again for its body; beyond that, 408.
         drain_s: Between SIGTERM and the end of accepting connections.
         token_file: File with the bearer token that /v1 wants; None: it wants none.
         fronts: Processes that speak HTTP; None: one for every four cores.

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
 MOST_HEAD = 16 << 10  # bytes of a request's line and headers
-HEAD_S = 10.0  # for a request's line and headers
 LINGER_S = 2.0  # that a closed connection's last bytes are read and dropped
 FLUSH_S = 20.0  # for a client to take an answer after that
 IDLE_S = 0.3  # that an idle connection is kept when the server ends: a request may be on its way
@@ -27,7 +26,13 @@ MOST_CONNECTIONS = 2048  # of a front
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection.
+
+    Attributes:
+        head_s: For a request's line and headers.
+    """
+
+    head_s = 10.0
 
     def __init__(
         self,
@@ -138,7 +143,7 @@ class Protocol(HttpToolsProtocol):
 
     def _arm(self) -> None:
         if self._timer is None:
-            self._timer = self.loop.call_later(HEAD_S, self._silent)
+            self._timer = self.loop.call_later(self.head_s, self._silent)
 
     def _disarm(self) -> None:
         if self._timer is not None:
@@ -150,7 +155,7 @@ class Protocol(HttpToolsProtocol):
         busy = self.cycle is not None and not self.cycle.response_complete
         if not self._over and self._in_head and not busy:
             if self._raw:
-                self._refuse(Problem(408, f"the headers did not come within {HEAD_S:g} s"))
+                self._refuse(Problem(408, f"the headers did not come within {self.head_s:g} s"))
             else:
                 self.transport.close()
 

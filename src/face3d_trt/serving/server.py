@@ -116,7 +116,7 @@ class _Server:
 
         options, cores = self._options, len(os.sched_getaffinity(0))
         on_cpu = sum(each == CPU for each in self._devices)
-        setup = EngineSetup(options.plan, device, max(1, cores // max(1, on_cpu)))
+        setup = EngineSetup(options.plan, device, max(1, (cores - 1) // max(1, on_cpu)))
         replica = engines.Replica(setup, self._engine_path(index), options.max_batch, options.max_wait_s)
         return self._post(f"engine {index}", engines.run, lambda: (replica,), self._environment)
 
