@@ -72,7 +72,8 @@ def command(
         float, typer.Option(parser=seconds, metavar="TIME", help="For an answer; beyond: 504.")
     ] = "10s",  # type: ignore[assignment]
     body_time: Annotated[
-        float, typer.Option(parser=seconds, metavar="TIME", help="For a request's headers, and again for its body; beyond: 408.")
+        float,
+        typer.Option(parser=seconds, metavar="TIME", help="For a request's headers, and for its body; beyond: 408."),
     ] = "10s",  # type: ignore[assignment]
     drain: Annotated[
         float,

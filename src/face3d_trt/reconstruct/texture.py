@@ -101,9 +101,11 @@ def _scale(place: Array, face: Face) -> float:
 
 def _density(places: Array, weight: Array) -> float:
     """Px of the photo between neighbouring texels of the grid, where it is seen: the 75th percentile."""
-    across = np.abs(places[::4, 1::4] - places[::4, :-1:4]).max(axis=2)
-    down = np.abs(places[1::4, ::4] - places[:-1:4, ::4]).max(axis=2)
-    steps = np.maximum(across, down)[weight[::4, ::4] > 0.5 * weight.max()]
+    rows, columns = (np.arange(0, size - 1, 4) for size in weight.shape)  # those that have a neighbour
+    here = places[np.ix_(rows, columns)]
+    across = np.abs(places[np.ix_(rows, columns + 1)] - here).max(axis=2)
+    down = np.abs(places[np.ix_(rows + 1, columns)] - here).max(axis=2)
+    steps = np.maximum(across, down)[weight[np.ix_(rows, columns)] > 0.5 * weight.max()]
     return float(np.percentile(steps, 75)) if len(steps) else 1.0
 
 

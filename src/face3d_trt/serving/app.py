@@ -58,15 +58,9 @@ def _add_work(app: FastAPI, hub: Hub, *, token: bool) -> None:
         responses={200: schema.raw_answer(), **schema.problems(400, 408, 411, 413, 415, 429, 503, 504, token=token)},
         openapi_extra=schema.crops_body(),
     )
-    async def answer_coeffs(
-        request: Request,
-        shape: Annotated[
-            str | None,
-            Query(description="batch,224,224,3: checked against the body's length.", pattern=r"^\d{1,6}(,\d{1,6}){3}$"),
-        ] = None,
-    ) -> Response:
+    async def answer_coeffs(request: Request) -> Response:
         """Raw crops in; JSON out, or raw float32 where Accept asks for application/octet-stream."""
-        return await coeffs.answer(hub, request, shape)
+        return await coeffs.answer(hub, request)
 
     @app.post(
         RECONSTRUCT,
@@ -82,7 +76,7 @@ def _add_work(app: FastAPI, hub: Hub, *, token: bool) -> None:
         request: Request,
         mesh: Annotated[schema.Mesh | None, Query(description="Make a mesh; with texture, it refers to it.")] = None,
         texture: Annotated[schema.Texture | None, Query(description="Make a texture from the photo.")] = None,
-        texture_size: Annotated[int, Query(ge=256, le=4096, description="Side in texels.")] = TEXTURE_SIZE,
+        texture_size: Annotated[int, Query(ge=256, le=2048, description="Side in texels.")] = TEXTURE_SIZE,
         faces: Annotated[schema.Which, Query(description="Which of several.")] = "largest",
     ) -> Response:
         """A picture as the body, or several as files of a form; JSON out, or a ZIP where Accept asks for it.

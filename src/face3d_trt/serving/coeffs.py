@@ -23,18 +23,17 @@ if TYPE_CHECKING:
 _ALLOWED = f"(batch, {CROP}, {CROP}, 3) uint8 RGB without gaps: a multiple of {CROP_BYTES:,} bytes"
 
 
-async def answer(hub: Hub, request: Request, shape: str | None) -> Response:
+async def answer(hub: Hub, request: Request) -> Response:
     """Answer a request.
 
     Args:
         hub: What the front works with.
         request: Its body not read yet.
-        shape: That the client says its body has, if it does.
 
     Raises:
         Problem: It gets no coefficients.
     """
-    rows = _rows(hub, request, shape)
+    rows = _rows(hub, request)
     if not hub.engines.ready:
         raise hub.engines.absent()
     deadline = hub.deadline(request)
@@ -53,7 +52,7 @@ async def answer(hub: Hub, request: Request, shape: str | None) -> Response:
     return _response(request, found)
 
 
-def _rows(hub: Hub, request: Request, shape: str | None) -> int:
+def _rows(hub: Hub, request: Request) -> int:
     if media_type(request) != RAW:
         raise Problem(415, f"the body is {media_type(request) or 'of no type'}", allowed=f"Content-Type: {RAW}")
     most = hub.options.max_crops
@@ -61,8 +60,9 @@ def _rows(hub: Hub, request: Request, shape: str | None) -> int:
     rows, rest = divmod(length, CROP_BYTES)
     if rest:
         raise Problem(400, f"{length:,} bytes are no whole number of crops", allowed=_ALLOWED)
-    if shape is not None and tuple(map(int, shape.split(","))) != (rows, CROP, CROP, 3):
-        raise Problem(400, f"the body holds {rows} crops, not ({shape})", allowed=f"shape={rows},{CROP},{CROP},3")
+    shape, told = f"{rows},{CROP},{CROP},3", request.headers.get("x-shape")
+    if told is not None and told.replace(" ", "") != shape:
+        raise Problem(400, f"the body is not what its X-Shape says ({told[:50]})", allowed=f"X-Shape: {shape}")
     return rows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -30,6 +31,7 @@ _TICK_S = 0.1
 _SLACK_S = 5.0  # beyond the deadline, until requests that still run are dropped
 _KEEP_ALIVE_S = 75
 _FILES = 4 * MOST_CONNECTIONS
+_LOUD = {"uvicorn.error": logging.ERROR, "python_multipart": logging.CRITICAL}  # else a line for each bad request
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ def run(connection: Connection, front: Front, channel: socket.socket) -> None:
     """The process's main function."""
     import uvloop
 
+    for name, level in _LOUD.items():
+        logging.getLogger(name).setLevel(level)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
@@ -72,10 +76,9 @@ def run(connection: Connection, front: Front, channel: socket.socket) -> None:
 
 async def _serve(front: Front, channel: socket.socket) -> None:
     hub = _hub(front)
-    protocol = type("Protocol", (Protocol,), {"head_s": front.options.body_s})
     config = uvicorn.Config(
         make_app(hub, front.token),
-        http=protocol,
+        http=Protocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -86,6 +89,7 @@ async def _serve(front: Front, channel: socket.socket) -> None:
         timeout_graceful_shutdown=int(front.options.deadline_s + _SLACK_S),
     )
     server = _Server(config)
+    Protocol.head_s = front.options.body_s
     async with _beside(hub.engines.keep(), hub.studio.keep(), _count(hub, server)):
         loop = asyncio.get_running_loop()
         channel.setblocking(False)
@@ -127,7 +131,7 @@ def _listen(loop: asyncio.AbstractEventLoop, channel: socket.socket, server: _Se
 
 async def _take(loop: asyncio.AbstractEventLoop, client: socket.socket, server: _Server) -> None:
     def protocol() -> Protocol:
-        return server.config.http_protocol_class(server.config, server.server_state, {}, loop)
+        return Protocol(server.config, server.server_state, {}, loop)
 
     try:
         await loop.connect_accepted_socket(protocol, client)

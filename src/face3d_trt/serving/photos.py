@@ -9,6 +9,7 @@ Either is answered with {"problem": {...}} where the photo is to blame.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -45,6 +46,7 @@ MEDIA = {
     ".json": "application/json",
 }  # fmt: skip
 TEXTURE_SIZE = 1024  # unless a request says another
+_log = logging.getLogger("face3d_trt.serving")
 STEM = "face"  # what names of files begin with; no name of a client's is ever used
 
 
@@ -72,8 +74,8 @@ class PhotoWorker:
 class _Answer(Exception):  # noqa: N818  it is an answer
     """What is told instead of a result."""
 
-    def __init__(self, status: int, title: str, error: Face3DError) -> None:
-        self.head = {"problem": {"status": status, "title": title, "detail": error.problem, "allowed": error.allowed}}
+    def __init__(self, status: int, error: Face3DError) -> None:
+        self.head = {"problem": {"status": status, "detail": error.problem, "allowed": error.allowed}}
 
 
 def run(connection: Connection, worker: PhotoWorker) -> None:
@@ -105,6 +107,9 @@ def _serve(link: socket.socket, reader: PhotoReader, patience_s: float) -> None:
             answer = reader.answer(*frame)
         except _Answer as told:
             answer = told.head, []
+        except Exception as error:  # a mistake of ours; the process is none the worse for it
+            _log.exception("a photo could not be worked on")
+            answer = _Answer(500, Face3DError(f"this server failed on the photo: {type(error).__name__}")).head, []
         signal.setitimer(signal.ITIMER_REAL, 0)
         for piece in pack_frame(*answer):
             link.sendall(piece)
@@ -141,13 +146,13 @@ class PhotoReader:
         try:
             return self._find(head, bytes(blobs[0])) if head["do"] == "find" else self._make(head, blobs[0])
         except TooLargeError as error:
-            raise _Answer(413, "photo too large", error) from error
+            raise _Answer(413, error) from error
         except ImageError as error:
-            raise _Answer(400, "not an image", error) from error
+            raise _Answer(400, error) from error
         except (FaceError, InputError) as error:
-            raise _Answer(422, "no face", error) from error
+            raise _Answer(422, error) from error
         except Face3DError as error:
-            raise _Answer(501, "not possible here", error) from error
+            raise _Answer(501, error) from error
 
     def _find(self, head: dict[str, Any], data: bytes) -> tuple[dict[str, Any], list[bytes]]:
         self._photo, self._faces = None, ()

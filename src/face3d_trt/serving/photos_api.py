@@ -19,7 +19,7 @@ from face3d_trt.serving.metrics import IMAGES, STAGE
 from face3d_trt.serving.options import CROP_BYTES, MEDIA_TYPES
 from face3d_trt.serving.problems import Problem
 from face3d_trt.serving.requests import Part, body_length, media_type, parse_form, read_into
-from face3d_trt.serving.schema import FORM, RAW, ZIP
+from face3d_trt.serving.schema import FORM, ZIP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from face3d_trt.serving.schema import Mesh, Texture, Which
     from face3d_trt.serving.studio import Desk
 
-_BODIES = (*MEDIA_TYPES, RAW, FORM)
+_BODIES = (*MEDIA_TYPES, FORM)
 _ALLOWED = "a JPEG, PNG, WebP or BMP picture, or a form with some"
 _OUTCOMES = {400: "not an image", 413: "too large", 422: "no face"}
 _FORM_ROOM = 1024  # bytes of a form beside its files, for each

@@ -122,7 +122,7 @@ def problems(*statuses: int, token: bool) -> dict[int | str, dict[str, Any]]:
 
 def photo_body() -> dict[str, Any]:
     """The body of /v1/reconstruct."""
-    content: dict[str, Any] = {kind: {"schema": _BINARY} for kind in (*MEDIA_TYPES, RAW)}
+    content: dict[str, Any] = {kind: {"schema": _BINARY} for kind in MEDIA_TYPES}
     files = {"type": "array", "items": _BINARY, "minItems": 1}
     content[FORM] = {"schema": {"type": "object", "properties": {"image": files}, "required": ["image"]}}
     return {"requestBody": {"required": True, "content": content}}
@@ -130,7 +130,10 @@ def photo_body() -> dict[str, Any]:
 
 def crops_body() -> dict[str, Any]:
     """The body of /v1/coeffs."""
-    text = f"Aligned crops, (batch, 224, 224, 3) uint8 RGB without gaps: a multiple of {CROP_BYTES} bytes."
+    text = (
+        f"Aligned crops, (batch, 224, 224, 3) uint8 RGB without gaps: a multiple of {CROP_BYTES} bytes. "
+        "A header X-Shape (batch,224,224,3) is checked against that."
+    )
     return {"requestBody": {"required": True, "description": text, "content": {RAW: {"schema": _BINARY}}}}
 
 

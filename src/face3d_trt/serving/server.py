@@ -33,7 +33,7 @@ from face3d_trt.serving.crew import Post, quiet_environment
 if TYPE_CHECKING:
     from face3d_trt.serving.options import ServeOptions
 
-_NEEDED = ("uvicorn", "fastapi", "httptools", "uvloop", "python_multipart", "prometheus_client")
+_NEEDED = ("uvicorn", "fastapi", "httptools", "uvloop", "python_multipart")
 _BACKLOG = 2048
 _AT_ONCE = 64  # connections that are taken before something else gets its turn
 _LONGEST_PATH = 80  # of a socket; Linux takes 107
@@ -73,7 +73,8 @@ class _Server:
         self._options, self._token, self._folder, self._report = options, token, folder, report
         (folder / "metrics").mkdir()
         self._environment = {**QUIET, "PROMETHEUS_MULTIPROC_DIR": str(folder / "metrics")}
-        os.environ.update(self._environment)
+        os.environ.update(self._environment)  # before prometheus-client is imported, which looks at it then
+        require("prometheus_client", "serve", "serving HTTP")
         from face3d_trt.serving import metrics
 
         self._metrics = metrics
