@@ -5,8 +5,8 @@ python tools/serving_choice/ray_serve.py PLAN --port 8080     # pip install 'ray
 python tools/serving_choice/lit.py PLAN --port 8080           # pip install litserve
 
 PLAN is a plan or ONNX file with uint8 input; with that of light.py only the server is left to be measured, by
-tools/load.py. All three take (batch, 224, 224, 3) uint8 RGB at POST /v1/coeffs, answer (batch, 257) float32, gather up to
-32 requests or 5 ms, and run them in one process.
+tools/load.py. All three take (batch, 224, 224, 3) uint8 RGB at POST /v1/coeffs, answer (batch, 257) float32, gather
+up to 32 requests or 5 ms, and run them in one process.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import face3d_trt
 from face3d_trt.serving import coeffs, metrics, photos_api, schema
 from face3d_trt.serving.gate import Gate
 from face3d_trt.serving.problems import MEDIA_TYPE, Problem
-from face3d_trt.serving.requests import GoneError
+from face3d_trt.serving.sink import GoneError
 
 if TYPE_CHECKING:
     from face3d_trt.serving.hub import Hub

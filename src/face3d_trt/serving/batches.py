@@ -5,17 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
-
-
-class Waiting(NamedTuple, Generic[T]):
-    """A request that waits."""
-
-    item: T
-    rows: int
-    since: float
 
 
 class BatchQueue(Generic[T]):
@@ -39,7 +31,7 @@ class BatchQueue(Generic[T]):
     def __init__(self, max_rows: int, max_wait_s: float) -> None:
         self._max_rows, self._max_wait_s = max_rows, max_wait_s
         self._changed = threading.Condition()
-        self._waiting: deque[Waiting[T]] = deque()
+        self._waiting: deque[tuple[T, int, float]] = deque()  # with its rows, and since when
         self._rows = 0
         self._running = 0
         self._closed = False
@@ -47,7 +39,7 @@ class BatchQueue(Generic[T]):
     def put(self, item: T, rows: int) -> None:
         """Have a request wait."""
         with self._changed:
-            self._waiting.append(Waiting(item, rows, time.monotonic()))
+            self._waiting.append((item, rows, time.monotonic()))
             self._rows += rows
             self._changed.notify()
 
@@ -88,12 +80,12 @@ class BatchQueue(Generic[T]):
             return None
         if self._rows >= self._max_rows or not self._running or self._closed:
             return 0.0
-        return self._waiting[0].since + self._max_wait_s - time.monotonic()
+        return self._waiting[0][2] + self._max_wait_s - time.monotonic()
 
     def _cut(self) -> list[T]:
         batch: list[T] = []
         rows = 0
-        while self._waiting and (not batch or rows + self._waiting[0].rows <= self._max_rows):
+        while self._waiting and (not batch or rows + self._waiting[0][1] <= self._max_rows):
             item, more, _ = self._waiting.popleft()
             batch.append(item)
             rows += more

@@ -39,7 +39,7 @@ async def answer(hub: Hub, request: Request) -> Response:
     deadline = hub.deadline(request)
     lease = hub.engines.room.take(rows)
     try:
-        await read_into(request.receive, lease.crops(), hub.body_seconds(deadline))
+        await read_into(request, lease.crops(), hub.body_seconds(deadline))
     except BaseException:
         lease.free()
         raise

@@ -11,6 +11,7 @@ import anyio
 
 from face3d_trt.serving.metrics import LATENCY, REQUESTS
 from face3d_trt.serving.problems import MEDIA_TYPE, Problem
+from face3d_trt.serving.sink import KEY, Sink
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -64,10 +65,10 @@ class Gate:
 class _Passage:
     """One request on its way through."""
 
-    __slots__ = ("_expected", "_gate", "_left", "_receive", "_send", "status")
+    __slots__ = ("_expected", "_gate", "_left", "_receive", "_scope", "_send", "status")
 
     def __init__(self, gate: Gate, scope: Scope, receive: Receive, send: Send) -> None:
-        self._gate, self._receive, self._send = gate, receive, send
+        self._gate, self._scope, self._receive, self._send = gate, scope, receive, send
         self.status: int | None = None
         self._expected = False
         self._left: float = 0  # bytes of the body that were not read yet
@@ -91,6 +92,9 @@ class _Passage:
         """A part of the answer."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            sink: Sink = self._scope["state"][KEY]
+            self._left = 0 if sink.whole else max(0, self._left - sink.at)
+            self._expected &= not sink.at
             if self._left > 0 and not self._expected and self._left <= _DROPPED:
                 with anyio.move_on_after(_DROP_S):
                     while self._left > 0 and (await self.receive())["type"] == "http.request":

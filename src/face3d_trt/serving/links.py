@@ -89,6 +89,7 @@ class _Link(asyncio.Protocol):
         self._slab, self._records = slab, Records(Answer)
         self._asked: dict[int, tuple[Lease, asyncio.Future[Coeffs]]] = {}
         self._transport: Any = None
+        self._unsent: list[bytes] = []
         self._next = 0
         self.rows = 0
         self.lost = asyncio.get_running_loop().create_future()
@@ -101,7 +102,13 @@ class _Link(asyncio.Protocol):
         self._next += 1
         self._asked[self._next] = lease, future
         self.rows += lease.rows
-        self._transport.write(Request(self._next, lease.start, lease.rows, deadline).pack())
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._send)  # what else this turn of the loop asks for goes along
+        self._unsent.append(Request(self._next, lease.start, lease.rows, deadline).pack())
+
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        self._transport.write(b"".join(unsent))  # a transport that is closed drops it
 
     def data_received(self, data: bytes) -> None:
         for ticket, status in self._records.feed(data):

@@ -62,7 +62,7 @@ async def answer(hub: Hub, request: Request, wanted: Wanted) -> Response:
     hub.studio.budget.take(length)
     try:
         data = bytearray(length)
-        await read_into(request.receive, memoryview(data), hub.body_seconds(deadline))
+        await read_into(request, memoryview(data), hub.body_seconds(deadline))
         parts = _parts(hub, request, data)
         del data
         done = await asyncio.gather(*(_Job(hub, part, wanted, deadline).run() for part in parts))

@@ -10,9 +10,10 @@ import asyncio
 from asyncio import TimerHandle
 from typing import TYPE_CHECKING, Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from face3d_trt.serving.problems import MEDIA_TYPE, Problem
+from face3d_trt.serving.sink import KEY, Sink
 
 if TYPE_CHECKING:
     from uvicorn.config import Config
@@ -33,6 +34,7 @@ class Protocol(HttpToolsProtocol):
     """
 
     head_s = 10.0
+    sink: Sink | None = None  # that the body goes into
 
     def __init__(
         self,
@@ -60,6 +62,8 @@ class Protocol(HttpToolsProtocol):
         """The client is gone."""
         self._disarm()
         self._over = True
+        if self.sink is not None:
+            self.sink.end(whole=False)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -93,10 +97,27 @@ class Protocol(HttpToolsProtocol):
         self._in_head = False
         self._disarm()
         super().on_headers_complete()
+        self.scope["state"][KEY] = Sink(self, self.cycle)
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        if self.sink is None:
+            super().on_body(body)
+        else:
+            self.sink.write(body)
+
+    def ask_for_body(self, cycle: RequestResponseCycle) -> None:
+        """Let it come."""
+        if cycle.waiting_for_100_continue and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            cycle.waiting_for_100_continue = False
+        self.flow.resume_reading()
 
     def on_message_complete(self) -> None:
         """A request's body is whole."""
         super().on_message_complete()
+        if self.sink is not None:
+            self.sink.end(whole=True)
         self._in_head, self._raw = True, 0
 
     def send_400_response(self, msg: str) -> None:

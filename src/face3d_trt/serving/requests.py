@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 
 from face3d_trt.serving.problems import Problem
+from face3d_trt.serving.sink import KEY, Sink
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.types import Receive
 
 _MOST_NAME = 100  # characters of a file's name, which is only ever shown
 _HEADERS_OF_A_PART = 8
-
-
-class GoneError(Exception):
-    """Nobody waits for an answer any more."""
 
 
 class Part(NamedTuple):
@@ -58,33 +54,20 @@ def body_length(request: Request, most: int, allowed: str) -> int:
     return length
 
 
-async def read_into(receive: Receive, target: memoryview, seconds: float) -> None:
-    """Read a body of exactly `len(target)` bytes.
+async def read_into(request: Request, target: memoryview, seconds: float) -> None:
+    """Read a body of exactly `len(target)` bytes, as `body_length` has found.
 
     Raises:
         Problem: 408 where it does not come in time.
         GoneError: The client has left.
     """
-    at = 0
+    sink: Sink = request.scope["state"][KEY]
     try:
         with anyio.fail_after(seconds):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise GoneError
-                data = message.get("body", b"")
-                if at + len(data) > len(target):  # cannot be: the parser keeps to Content-Length
-                    raise Problem(400, "the body is longer than its Content-Length")
-                target[at : at + len(data)] = data
-                at += len(data)
-                if not message.get("more_body", False):
-                    break
+            await sink.fill(target)
     except TimeoutError:
-        raise Problem(
-            408, f"{at:,} of {len(target):,} bytes came within {seconds:g} s", allowed=f"the body within {seconds:g} s"
-        ) from None
-    if at != len(target):
-        raise Problem(400, f"the body ended after {at:,} of {len(target):,} bytes")
+        told = f"{sink.at:,} of {len(target):,} bytes came within {seconds:g} s"
+        raise Problem(408, told, allowed=f"the body within {seconds:g} s") from None
 
 
 def parse_form(data: bytes, content_type: str, most: int) -> list[Part]:
