@@ -106,7 +106,12 @@ class ResultList:
 
 @contextmanager
 def results_of(
-    path: Path, output: Path, run: Mapping[str, Any], resume: bool, report: Reporter = SILENT
+    path: Path,
+    output: Path,
+    run: Mapping[str, Any],
+    order: Mapping[str, int],
+    resume: bool,
+    report: Reporter = SILENT,
 ) -> Iterator[tuple[ResultList, Former]]:
     """Hold the list of results of a run, new or taken up again.
 
@@ -114,6 +119,7 @@ def results_of(
         path: Of the list.
         output: Folder of the results.
         run: What decides the results; stands in the first line.
+        order: Place of each name in the sources; lines that are taken up again are brought into it at the end.
         resume: Whether there may be results already.
         report: Warned of what has to be made again.
 
@@ -132,6 +138,10 @@ def results_of(
         finally:
             results.close()
             clear_work(output)
+            if results.next == 0 and not resume:  # it never began: nothing is left that would have to be resumed
+                path.unlink(missing_ok=True)
+        if resume:
+            in_order(path, order)
 
 
 def in_order(path: Path, order: Mapping[str, int]) -> None:
