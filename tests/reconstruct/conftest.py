@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from tests.reconstruct.mixed import write_mixed
 
 from face3d_trt.reconstruct.options import ReconstructOptions
-from face3d_trt.reconstruct.pipeline import Summary, reconstruct
+from face3d_trt.reconstruct.pipeline import reconstruct
 from face3d_trt.reconstruct.products import ProductOptions
+
+if TYPE_CHECKING:
+    from face3d_trt.reconstruct.start import Summary
 
 COEFFS = ProductOptions(frozenset({"coeffs"}))
 

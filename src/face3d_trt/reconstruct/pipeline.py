@@ -6,55 +6,34 @@ reconstruct(ReconstructOptions(("photos",), Path("results")))
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from face3d_trt.errors import StoppedError, StorageError, UsageError
-from face3d_trt.files import sha256_file
 from face3d_trt.reconstruct.crew import Crew
 from face3d_trt.reconstruct.fleet import Fleet
 from face3d_trt.reconstruct.gauges import Gauges
 from face3d_trt.reconstruct.gpus import CPU, find_devices
-from face3d_trt.reconstruct.interrupts import Interrupts, interrupts
 from face3d_trt.reconstruct.messages import Ready, Setup
 from face3d_trt.reconstruct.options import ReconstructOptions, cores, find_plan
 from face3d_trt.reconstruct.queues import Feeder
 from face3d_trt.reconstruct.resume import results_of
-from face3d_trt.reconstruct.running import Run, Tell, Watch
+from face3d_trt.reconstruct.running import Run
 from face3d_trt.reconstruct.shared import Bays, Memory
-from face3d_trt.reconstruct.sizing import ROWS, Size, asked, size_of, sizes_of
+from face3d_trt.reconstruct.sizing import ROWS, Size, asked, size_of
 from face3d_trt.reconstruct.sources import Item, find_items
+from face3d_trt.reconstruct.start import (
+    Interrupts,
+    Summary,
+    Tell,
+    Watch,
+    crop_sizes,
+    face_file,
+    facts_of_run,
+    watch_signals,
+)
 from face3d_trt.report import SILENT, Reporter
 
-if TYPE_CHECKING:
-    from face3d_trt.monitor.tally import Summary as GpuSummary
-    from face3d_trt.reconstruct.stats import Status
-
 _PATIENCE_S = 10.0  # for processes that are asked to end
-
-
-@dataclass(frozen=True)
-class Summary:
-    """How a run ended.
-
-    Attributes:
-        counts: Pictures by outcome, earlier runs included.
-        here: Pictures of this run.
-        status: The last.
-        results: The list.
-        interrupted: Whether it was asked to stop before the end.
-        backend: What computed.
-        gpus: What each GPU did, opening the engines included.
-    """
-
-    counts: dict[str, int]
-    here: int
-    status: Status
-    results: Path
-    interrupted: bool
-    backend: str
-    gpus: dict[int, GpuSummary]
 
 
 def reconstruct(
@@ -84,15 +63,15 @@ def reconstruct(
     numbers = asked(options, devices)
     report.stage(f"engine     {plan}")
     items = _items(options)
-    face = _face(options, plan)
-    facts = _facts(options, plan, on_cpu=all(device == CPU for device in devices))
+    face = face_file(options, plan)
+    facts = facts_of_run(options, plan, all(device == CPU for device in devices))
     order = {item.name: place for place, item in enumerate(items)}
     with ExitStack() as stack:
         results, former = stack.enter_context(
-            results_of(options.results, options.output, facts, order, options.resume, report)
+            results_of(options.results, options.output, facts, options.resume, report, order)
         )
         gauges = stack.enter_context(Gauges(devices, options.limits, options.metrics_port, report))
-        signals = stack.enter_context(interrupts())
+        signals = stack.enter_context(watch_signals())
         memory = Memory()
         fleet = Fleet(plan, devices, memory, max(1, cores() // len(devices)))
         stack.callback(lambda: fleet.end(0 if signals.hurry else _PATIENCE_S))
@@ -149,35 +128,6 @@ def _items(options: ReconstructOptions) -> tuple[Item, ...]:
     return items
 
 
-def _face(options: ReconstructOptions, plan: Path) -> Path | None:
-    """File of the morphable model, where a product needs it."""
-    if not options.keeps_photos:
-        return None
-    from face3d_trt.reconstruct.products import face_path
-
-    return face_path(plan)
-
-
-def _facts(options: ReconstructOptions, plan: Path, *, on_cpu: bool) -> dict[str, Any]:
-    """What decides the results."""
-    from face3d_trt import __version__
-
-    return {
-        "version": __version__,
-        "sources": list(options.sources),
-        "plan": plan.name,
-        "plan_sha256": sha256_file(plan),
-        "engine": "cpu" if on_cpu else "gpu",
-        "detector": options.detector_name,
-        "landmarks_sha256": sha256_file(options.landmarks) if options.landmarks else None,
-        "faces": options.faces,
-        "save": sorted(options.products.save),
-        "format": options.products.format,
-        "texture_size": options.products.texture_size,
-        "texture_format": options.products.texture_format,
-    }
-
-
 def _setup(options: ReconstructOptions, ready: Ready, face: Path | None, size: Size) -> Setup:
     return Setup(
         bays=(size.bays, size.layout),
@@ -188,7 +138,7 @@ def _setup(options: ReconstructOptions, ready: Ready, face: Path | None, size: S
         products=options.products,
         keeps_photos=options.keeps_photos,
         template=ready.template,
-        sizes=sizes_of(options, ready),
+        sizes=crop_sizes(options, ready),
         face=face,
         checkpoint_sha256=ready.checkpoint_sha256,
     )

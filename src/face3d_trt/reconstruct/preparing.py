@@ -6,16 +6,15 @@ import pickle
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from face3d_trt.errors import Face3DError, FaceError, ImageError, MissingError
+from face3d_trt.errors import FaceError, ImageError
 from face3d_trt.faces.detect import detector as find_detector
 from face3d_trt.faces.images import Photo
 from face3d_trt.names import CROP
+from face3d_trt.reconstruct.finish import Placed, Prepared, failure_of
 from face3d_trt.reconstruct.messages import Answer, Run, Setup, Task
 from face3d_trt.reconstruct.results import Failure
 from face3d_trt.reconstruct.stages import VideoFrames, decode, find_faces, read_rows, scaled
@@ -25,25 +24,6 @@ if TYPE_CHECKING:
     from face3d_trt.reconstruct.sources import Item
 
 DIED = "the process that worked on it died: the file is damaged in a way that a library does not survive, or memory"
-
-
-@dataclass(frozen=True)
-class PreparedFace:
-    """What is known of a crop when its coefficients are there."""
-
-    row: int
-    matrix: npt.NDArray[np.float64]
-    box: tuple[float, float, float, float] | None
-    score: float | None
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A picture with its faces; `shape` is that of its photo in the bay, or of its rows."""
-
-    shape: tuple[int, int]
-    count: int
-    faces: tuple[PreparedFace, ...]
 
 
 class Clock:
@@ -141,14 +121,8 @@ class Preparer:
                     photo = decode(item.path)
             stage[0] = "detect"
             return self._faces(task, item, photo, row, runs)
-        except (MissingError, MemoryError) as error:
-            if isinstance(error, MissingError):
-                raise
-            return Failure(stage[0], "memory is too short for it")
-        except Face3DError as error:
-            return Failure(stage[0], error.problem)
-        except Exception as error:  # of a library, about this picture: the others go on
-            return Failure(stage[0], f"{type(error).__name__}: {error}")
+        except Exception as error:
+            return failure_of(stage[0], error)
 
     def _rows(self, bay: int, item: Item, runs: list[Run]) -> Prepared | Failure:
         if not self._takes(item.shape):
@@ -162,7 +136,7 @@ class Preparer:
                 read_rows(item, whole)
                 place[...] = whole
         runs.append((0, item.count, item.shape))
-        face = PreparedFace(0, scaled(*item.shape), None, None)
+        face = Placed(0, scaled(*item.shape), None, None)
         return Prepared(item.shape, 1, (face,))
 
     def _faces(self, task: Task, item: Item, photo: Photo, row: int, runs: list[Run]) -> Prepared:
@@ -177,7 +151,7 @@ class Preparer:
                     raise FaceError(f"the engine takes no crops of {shape[1]}x{shape[0]} px")
                 self._bays.crops(task.bay, row, row + 1, (shape[0], shape[1]))[0] = face.crop
                 runs.append((row, row + 1, (shape[0], shape[1])))
-                faces.append(PreparedFace(row, face.matrix, face.box, face.score))
+                faces.append(Placed(row, face.matrix, face.box, face.score))
                 row += 1
         if self._setup.keeps_photos and not task.photo:
             self._keep(task.bay, photo)

@@ -109,9 +109,9 @@ def results_of(
     path: Path,
     output: Path,
     run: Mapping[str, Any],
-    order: Mapping[str, int],
     resume: bool,
     report: Reporter = SILENT,
+    order: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[ResultList, Former]]:
     """Hold the list of results of a run, new or taken up again.
 
@@ -119,9 +119,9 @@ def results_of(
         path: Of the list.
         output: Folder of the results.
         run: What decides the results; stands in the first line.
-        order: Place of each name in the sources; lines that are taken up again are brought into it at the end.
         resume: Whether there may be results already.
         report: Warned of what has to be made again.
+        order: Place of each name in the sources, into which lines that were taken up again are brought at the end.
 
     Raises:
         UsageError: There is something in `output` and `resume` is not asked for; or it came from another run.
@@ -140,7 +140,7 @@ def results_of(
             clear_work(output)
             if results.next == 0 and not resume:  # it never began: nothing is left that would have to be resumed
                 path.unlink(missing_ok=True)
-        if resume:
+        if resume and order:
             in_order(path, order)
 
 

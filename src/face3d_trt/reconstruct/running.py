@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from face3d_trt.errors import StoppedError
 from face3d_trt.reconstruct.batching import Batcher
@@ -19,19 +19,17 @@ from face3d_trt.reconstruct.stats import Stats, Status
 if TYPE_CHECKING:
     from face3d_trt.reconstruct.crew import Crew, Member
     from face3d_trt.reconstruct.gauges import Gauges
-    from face3d_trt.reconstruct.interrupts import Interrupts
     from face3d_trt.reconstruct.processes import Child
     from face3d_trt.reconstruct.resume import Former, ResultList
     from face3d_trt.reconstruct.shared import Bays
     from face3d_trt.reconstruct.sizing import Size
     from face3d_trt.reconstruct.sources import Item
+    from face3d_trt.reconstruct.start import Interrupts, Tell, Watch
     from face3d_trt.report import Reporter
 
 _TICK_S = 0.1
 _FAR_AHEAD = 4096  # groups that may be done before the one whose line is next
 _DIED = "the process that decoded it died"
-Watch = Callable[[Status], None]
-Tell = Callable[[str, Mapping[str, Any]], None]
 
 
 @dataclass(eq=False)

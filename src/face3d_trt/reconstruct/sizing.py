@@ -12,7 +12,8 @@ from face3d_trt.names import CROP, MAX_SIDE
 from face3d_trt.reconstruct.gpus import CPU
 from face3d_trt.reconstruct.options import BATCH, QUEUE, WORKERS, ReconstructOptions, cores, whole_number
 from face3d_trt.reconstruct.shared import Layout
-from face3d_trt.reconstruct.stages import MOST_FACES, Sizes
+from face3d_trt.reconstruct.stages import MOST_FACES
+from face3d_trt.reconstruct.start import crop_sizes
 
 if TYPE_CHECKING:
     from face3d_trt.reconstruct.messages import Ready
@@ -86,7 +87,7 @@ def size_of(options: ReconstructOptions, items: Sequence[Item], ready: Ready, nu
     group = 1
     if options.crops_only and not options.keeps_photos:
         group = max(1, min(_CROPS_IN_A_GROUP, full, -(-pictures // (4 * workers))))
-    side = max((max(high, wide) for _, high, _, wide in sizes_of(options, ready)), default=CROP)
+    side = max((max(high, wide) for _, high, _, wide in crop_sizes(options, ready)), default=CROP)
     in_a_bay = ROWS if arrays and not options.keeps_photos else group
     rows = max(in_a_bay, MOST_FACES if options.faces == "all" else 1)
     photo = options.keeps_photos or any(item.kind == "video" for item in items)
@@ -95,11 +96,6 @@ def size_of(options: ReconstructOptions, items: Sequence[Item], ready: Ready, nu
     if photo:
         bays = max(2, min(bays, _available_bytes() // 2 // _PHOTO_BYTES))
     return Size(workers, group, bays, Layout(rows, min(side, MAX_SIDE), photo), full)
-
-
-def sizes_of(options: ReconstructOptions, ready: Ready) -> Sizes:
-    """Of crops that are taken beside those of 224 px."""
-    return ready.sizes if options.crops_only else ()
 
 
 def _available_bytes() -> int:
