@@ -40,7 +40,7 @@ def trust(place: Array, depth: Array, facing: Array, atlas: Atlas, buffer: Buffe
     seen = facing > TURNED
     seen &= (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
     seen &= depth <= buffer.at(place) + buffer.tolerance(facing)
-    smooth = cv2.medianBlur((seen | ~atlas.mapped).astype(np.uint8), 5)  # single texels come from the buffer's cells
+    smooth = cv2.medianBlur((seen | ~atlas.padded).astype(np.uint8), 5)  # single texels come from the buffer's cells
     from_hidden = cv2.distanceTransform(smooth, cv2.DIST_L2, 3)
     weight = ramp(from_hidden, 0.5, FEATHER * atlas.grid) * ramp(facing, TURNED, FULL)
     weight[~atlas.padded] = 0
