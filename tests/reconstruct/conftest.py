@@ -1,26 +1,93 @@
+"""A run over a folder as people have them, which several tests look at."""
+
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.reconstruct.known import make_coeffs
+from tests.reconstruct.mixed import write_mixed
 
-from face3d_trt.decode import Decoder, pose
-from face3d_trt.names import CROP, GROUPS
-from face3d_trt.parity.portrait import visible
-from face3d_trt.reconstruct.decoder import FaceDecoder
-from face3d_trt.reconstruct.facefile import FaceFile, FaceRecord
+from face3d_trt.reconstruct.options import ReconstructOptions
+from face3d_trt.reconstruct.pipeline import Summary, reconstruct
+from face3d_trt.reconstruct.products import ProductOptions
 
-VERTICES, BOUNDARY = 2400, 160
-Colour = Callable[[np.ndarray], np.ndarray]  # UV (P, 2) -> RGB (P, 3), 0 to 255
+if TYPE_CHECKING:
+    from face3d_trt.reconstruct.decoder import FaceDecoder
+    from face3d_trt.reconstruct.facefile import FaceFile
+
+COEFFS = ProductOptions(frozenset({"coeffs"}))
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run and what it left."""
+
+    output: Path
+    summary: Summary
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        """By name, in the order of the list."""
+        return {each["name"]: each for each in map(json.loads, self.lines()[1:])}
+
+    def lines(self) -> list[str]:
+        """Of the list of results."""
+        return (self.output / "results.jsonl").read_text().splitlines()
+
+    def tree(self) -> dict[str, bytes]:
+        """Every file, by name."""
+        return {
+            path.relative_to(self.output).as_posix(): path.read_bytes()
+            for path in self.output.rglob("*")
+            if path.is_file()
+        }
+
+    def coeffs(self, name: str) -> np.ndarray:
+        """(257,) of one picture, (N, 257) of a block of crops."""
+        (path,) = (self.output / name).glob("*.npy")
+        return np.load(path)
+
+
+def run(output: Path, plan: Path, *sources: Path | str, **options: Any) -> Finished:
+    """Reconstruct in this process: coefficients alone, on the CPU."""
+    watch = options.pop("watch", None)
+    settings = {"products": COEFFS, "devices": "cpu", "workers": 2} | options
+    summary = reconstruct(ReconstructOptions(tuple(map(str, sources)), output, plan, **settings), watch=watch)
+    return Finished(output, summary)
+
+
+@pytest.fixture(scope="session")
+def crops() -> np.ndarray:
+    """(8, 224, 224, 3) uint8 RGB: the package's samples."""
+    from face3d_trt.faces.samples import sample_crops
+
+    return sample_crops()
+
+
+@pytest.fixture(scope="session")
+def mixed(tmp_path_factory: pytest.TempPathFactory, astronaut: Path, crops: np.ndarray) -> tuple[Path, dict[str, str]]:
+    """A folder, and what has to become of each of its files."""
+    folder = tmp_path_factory.mktemp("mixed") / "photos"
+    return folder, write_mixed(folder, astronaut, crops)
+
+
+@pytest.fixture(scope="session")
+def mixed_run(mixed: tuple[Path, dict[str, str]], exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """That folder, reconstructed."""
+    return run(tmp_path_factory.mktemp("run") / "out", exported, mixed[0])
 
 
 @pytest.fixture(scope="session")
 def face_file() -> FaceFile:
     """A procedural morphable model of 2400 vertices."""
+    from face3d_trt.decode import Decoder
     from face3d_trt.model.morphable import MorphableModel
     from face3d_trt.model.procedural import disc, procedural_arrays
+    from face3d_trt.reconstruct.facefile import FaceFile, FaceRecord
 
     record = FaceRecord(
         source="made up",
@@ -30,12 +97,15 @@ def face_file() -> FaceFile:
         uv="model",
         version="test",
     )
-    basis = Decoder.of(MorphableModel(procedural_arrays(VERTICES, BOUNDARY)))
-    return FaceFile(record, basis, (disc(VERTICES, BOUNDARY) / 2 + 0.5).astype(np.float32))
+    basis = Decoder.of(MorphableModel(procedural_arrays(2400, 160)))
+    return FaceFile(record, basis, (disc(2400, 160) / 2 + 0.5).astype(np.float32))
 
 
 @pytest.fixture(scope="session")
-def decoder(face_file) -> FaceDecoder:
+def decoder(face_file: FaceFile) -> FaceDecoder:
+    """Of that model."""
+    from face3d_trt.reconstruct.decoder import FaceDecoder
+
     return FaceDecoder(face_file)
 
 
@@ -43,51 +113,3 @@ def decoder(face_file) -> FaceDecoder:
 def coeffs() -> np.ndarray:
     """A face like no other, looking ahead, in white light."""
     return make_coeffs()
-
-
-def make_coeffs(yaw: float = 0.0, pitch: float = 0.0, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    coeffs = np.zeros(257, np.float32)
-    coeffs[: GROUPS["texture"].stop] = rng.normal(0, 0.4, GROUPS["texture"].stop)
-    coeffs[GROUPS["angle"]] = (pitch, yaw, 0.03)
-    return coeffs
-
-
-@dataclass(frozen=True, eq=False)
-class Taken:
-    """A photo whose truth is known."""
-
-    photo: np.ndarray
-    crop_from_photo: np.ndarray
-    coeffs: np.ndarray
-
-
-def take(decoder: FaceDecoder, coeffs: np.ndarray, colour: Colour, scale: int = 4, ground: int = 90) -> Taken:
-    """A photo of `scale` px for each of the crop's, in which the face has the colours of `colour`.
-
-    Drawn by the comparison's rasteriser, which shares no code with the reconstruction's.
-    """
-    points = pose(decoder.basis.shape(coeffs[None]), coeffs[None])[0]
-    pixel, corners, weights = visible(points, decoder.triangles, scale)
-    photo = np.full((CROP * scale, CROP * scale, 3), ground, np.uint8)
-    uv = np.einsum("pk,pkc->pc", weights, decoder.uv[corners])
-    photo.reshape(-1, 3)[pixel] = np.clip(np.rint(colour(uv)), 0, 255)
-    shift = 0.5 / scale - 0.5
-    return Taken(photo, np.array([[1 / scale, 0, shift], [0, 1 / scale, shift]]), coeffs)
-
-
-def waves(cycles: float) -> Colour:
-    """A pattern that is known at every UV coordinate: `cycles` over the whole texture, other ones in each channel."""
-
-    def colour(uv: np.ndarray) -> np.ndarray:
-        u, v = 2 * np.pi * cycles * uv.T
-        return 128 + 60 * np.stack([np.sin(u) * np.cos(v), np.cos(u + 1) + 0 * v, np.sin(v + 0.6 * u)], -1)
-
-    return colour
-
-
-def texels(size: int) -> np.ndarray:
-    """UV coordinates of the texels' centres, (size, size, 2)."""
-    axis = (np.arange(size) + 0.5) / size
-    u, v = np.meshgrid(axis, 1 - axis)
-    return np.stack([u, v], -1)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import trimesh
-from tests.reconstruct.conftest import make_coeffs, take
+from tests.reconstruct.known import make_coeffs, take
 
 from face3d_trt.decode import CAMERA_Z, FOCAL_PX
 from face3d_trt.names import GROUPS

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import cv2
 import numpy as np
 import pytest
-from tests.reconstruct.conftest import Taken, make_coeffs, take, texels, waves
+from tests.reconstruct.known import Taken, make_coeffs, take, texels, waves
 
 from face3d_trt.decode import gamma, light
 from face3d_trt.errors import FaceError, InputError

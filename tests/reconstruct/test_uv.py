@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.reconstruct.conftest import texels
+from tests.reconstruct.known import texels
 
 from face3d_trt.parity.portrait import visible
 from face3d_trt.reconstruct.atlas import make_atlas

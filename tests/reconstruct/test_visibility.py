@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.reconstruct.conftest import make_coeffs
+from tests.reconstruct.known import make_coeffs
 
 from face3d_trt.decode import CAMERA_Z
 from face3d_trt.reconstruct.texture import bake

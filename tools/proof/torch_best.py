@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from face3d_trt.bench.timing import fastest, latencies, steady
+
 from .pictures import SETS, random_input
-from .stats import fastest, latencies, steady
 
 if TYPE_CHECKING:
     from torch import nn
