@@ -3,9 +3,10 @@
 Within a triangle places are interpolated linearly: at the training camera's distance of a metre the perspective over a
 millimetre of skin moves them by less than a thousandth of the triangle.
 
-What the photo does not show is painted with the model's albedo under the light that the network found, brought to the
-photo's colours by a gain that equals them where both are known and is smooth elsewhere (pull-push of Gortler et al.
-1996, "The Lumigraph", on local means). So the seam has a step neither in trust nor in local colour.
+What the photo does not show is painted with the model's albedo, brought to the photo's colours and light by a gain that
+equals them where both are known and is smooth elsewhere (pull-push of Gortler et al. 1996, "The Lumigraph", on local
+means). So the seam has a step neither in trust nor in local colour. The light that the network found is not used: nine
+harmonics know little of where the photo shows nothing, and what they say there ends in a step at the seam.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]
 
-GAIN_GRID = 32  # local means: 6 mm of skin
+GAIN_GRID = 64  # local means: 3 mm of skin
 GAIN_LIMITS = (0.2, 4.0)
-SHADE = 0.1  # by how much the light brightens or darkens what is painted, at most
 NEAR = 4  # px of the photo kept around the face: the reach of the filter
-DARK = 4.0  # added to both colours of a gain, 0 to 255: black is no colour to measure by
+SURE = 6  # a cell of which a sixth is known speaks for itself
+BASE = 24.0  # added to colours, 0 to 255, before they are compared and multiplied: dark ones have no reliable ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,30 +130,20 @@ def _paint(decoder: FaceDecoder, face: Face, sampled: Pixels, weight: Array, siz
     cv2 = require("cv2", "reconstruct", "baking textures")
     atlas = decoder.atlas(size, COLOURS_GRID)
     side = (atlas.grid, atlas.grid)
-    colours = atlas.spread(np.clip(face.albedo * _shade(face), 0, 1) * np.float32(255))
+    colours = atlas.spread(np.clip(face.albedo, 0, 1) * np.float32(255))
     known = cv2.resize(weight, side, interpolation=cv2.INTER_AREA) * atlas.mapped
     photo = cv2.resize(sampled, side, interpolation=cv2.INTER_AREA)
     gain = _gain(photo.astype(np.float32), colours, known)
-    painted = np.clip(colours * cv2.resize(gain, side, interpolation=cv2.INTER_CUBIC), 0, 255)
+    painted = (colours + BASE) * cv2.resize(gain, side, interpolation=cv2.INTER_CUBIC) - BASE
     painted[~atlas.padded] = painted[atlas.mapped].mean(axis=0)
-    return np.asarray(painted.round().astype(np.uint8))
-
-
-def _shade(face: Face) -> Array:
-    """How bright the light is at each vertex, (V, 1), 1 at the mean; its colour comes with the gain.
-
-    Nine harmonics know little of where the photo shows nothing: their extremes are not believed.
-    """
-    bright = face.light.mean(axis=1, keepdims=True)
-    beyond = bright / max(float(bright.mean()), 1e-3) - 1
-    return np.asarray(1 + SHADE * np.tanh(beyond / SHADE), np.float32)
+    return np.asarray(np.clip(painted, 0, 255).round().astype(np.uint8))
 
 
 def _gain(photo: Array, colours: Array, known: Array) -> Array:
     """By what the model's colours are multiplied: (GAIN_GRID, GAIN_GRID, 3) float32."""
     cv2 = require("cv2", "reconstruct", "baking textures")
     small = (GAIN_GRID, GAIN_GRID)
-    both = np.concatenate([photo + DARK, colours + DARK], 2) * known[..., None]
+    both = np.concatenate([photo + BASE, colours + BASE], 2) * known[..., None]
     both = cv2.resize(both, small, interpolation=cv2.INTER_AREA)
     spread = _pull_push(both, cv2.resize(known, small, interpolation=cv2.INTER_AREA))
     return np.asarray(np.clip(spread[..., :3] / spread[..., 3:], *GAIN_LIMITS), np.float32)
@@ -162,7 +153,7 @@ def _pull_push(values: Array, weight: Array) -> Array:
     """Fill what has no weight from what has: (side, side, channels) times its weight, (side, side) -> the same."""
     cv2 = require("cv2", "reconstruct", "baking textures")
     side = len(values)
-    sure = np.minimum(weight, 1)[..., None]
+    sure = np.minimum(SURE * weight, 1)[..., None]
     own = values / np.maximum(weight, 1e-6)[..., None]
     if side == 1:
         return np.asarray(own)
