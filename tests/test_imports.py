@@ -84,6 +84,11 @@ def test_the_runtime_loads_what_computes_only_when_an_engine_is_opened():
     assert loaded_by("\n".join(f"import face3d_trt.{module}" for module in RUNTIME), (*HEAVY, "cuda", "cupy")) == []
 
 
+def test_benching_a_plan_needs_nothing_that_made_it():
+    rooms = ("cli.bench", "bench.run", "bench.child", "bench.trt", "bench.truth", "bench.error", "bench.show")
+    assert loaded_by("\n".join(f"import face3d_trt.{room}" for room in rooms), (*HEAVY, "PIL", "pynvml")) == []
+
+
 def test_public_names_are_those_that_resolve():
     assert sorted(face3d_trt.__all__) == sorted(dir(face3d_trt))
     for name in face3d_trt.__all__:

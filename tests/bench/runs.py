@@ -30,7 +30,7 @@ GPU = Machine(
     system="Linux x86_64",
     packages={"python": "3.12.3", "torch": "2.11.0"},
 )
-ENGINE_SIDE = GPU.model_copy(update={"driver": None, "packages": {"python": "3.10.13", "tensorrt": "8.6.0"}})
+ENGINE_SIDE = GPU.model_copy(update={"driver": "unknown", "packages": {"python": "3.10.13", "tensorrt": "8.6.0"}})
 CPU = GPU.model_copy(
     update={"gpu": None, "compute_capability": None, "driver": None, "gpu_memory_bytes": None, "cores": 2}
 )
@@ -129,6 +129,7 @@ def layers(batch: int = 256, precision: str = "int8") -> LayerProfile:
     last = "backbone.layer1.0.conv3/Conv + backbone.layer1.0/Add + backbone.layer1.0.relu/Relu_3"
     times = (
         LayerTime(name="input_QuantizeLinear", ms=0.09, kind="Reformat"),
+        LayerTime(name=f"Reformatting CopyNode for Input Tensor 0 to {last}", ms=0.02, kind="Reformat"),
         LayerTime(name=f"{stem} + backbone.maxpool/MaxPool", ms=0.24, kind="CaskConvActPool"),
         LayerTime(name="backbone.layer1.0.conv2/Conv + backbone.layer1.0.relu/Relu_2", ms=0.08, kind="CaskConvolution"),
         LayerTime(name=last, ms=0.22, kind="CaskConvolution"),

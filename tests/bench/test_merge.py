@@ -17,7 +17,8 @@ LATER = "2026-11-30T11:00:00Z"
 
 
 def test_two_interpreters_of_one_machine_are_one_group() -> None:
-    (group,) = merge([run(rows_of(["torch-fp32"], (1, 8))), run(rows_of(["trt-int8"], (1, 8)), ENGINE_SIDE)])
+    torch = run(rows_of(["torch-fp32"], (1, 8)), created=LATER)
+    (group,) = merge([torch, run(rows_of(["trt-int8"], (1, 8)), ENGINE_SIDE)])
     assert {each.backend for each in group.rows} == {"torch-fp32", "trt"}
     assert group.machine.driver == "1.2.3"  # the engine's interpreter did not know it
 

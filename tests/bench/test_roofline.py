@@ -65,6 +65,8 @@ def test_layers_find_the_work_of_their_nodes() -> None:
     assert last.bound_ms == pytest.approx((256 * 56 * 56 * (64 + 256 + 256) + 64 * 256) / 4e12 * 1e3)
     assert last.limit == "memory"
     assert found["input_QuantizeLinear"].bound_ms == 0.0
+    (copy,) = (each for name, each in found.items() if name.startswith("Reformatting"))
+    assert copy.bound_ms == 0.0  # though the nodes that it serves stand in its name
     heads = found["final_layers.0/Conv + final_layers.1/Conv"]
     assert heads.bound_ms == pytest.approx((256 * (2 * 2048 + 80 + 64) + 2048 * (80 + 64)) / 4e12 * 1e3)
 

@@ -55,7 +55,7 @@ class Finished:
 def run(output: Path, plan: Path, *sources: Path | str, **options: Any) -> Finished:
     """Reconstruct in this process: coefficients alone, on the CPU."""
     watch = options.pop("watch", None)
-    settings = {"products": COEFFS, "devices": "cpu", "workers": 2} | options
+    settings = {"products": COEFFS, "devices": "cpu", "workers": 1} | options
     summary = reconstruct(ReconstructOptions(tuple(map(str, sources)), output, plan, **settings), watch=watch)
     return Finished(output, summary)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from face3d_trt.bench.roofline import bound_of
 from face3d_trt.bench.work import total
+from face3d_trt.engine.layers import MOVES
 
 if TYPE_CHECKING:
     from face3d_trt.bench.records import Ceilings, LayerProfile, LayerTime, NodeWork, Work
@@ -69,7 +70,7 @@ def slowest_rest(layers: Sequence[LayerBound], most: int) -> tuple[LayerBound, .
 
 def stage_of(layer: LayerBound) -> str:
     """`stage 1`, `first convolution`, `heads`, ..."""
-    found = _NODE.search(layer.name)
+    found = None if layer.kind == MOVES else _NODE.search(layer.name)
     if found and found[1]:
         return f"stage {found[1]}"
     return place_of(layer)
@@ -77,6 +78,8 @@ def stage_of(layer: LayerBound) -> str:
 
 def place_of(layer: LayerBound) -> str:
     """`3x3`, `last 1x1`, `first convolution`, `heads`, ..."""
+    if layer.kind == MOVES:
+        return _OTHER
     found = _NODE.search(layer.name)
     if found and found[1]:
         return _BLOCK.get(found[2], _OTHER)
@@ -92,7 +95,8 @@ def shown_name(name: str) -> str:
 
 
 def _bounded(layer: LayerTime, profile: LayerProfile, nodes: dict[str, NodeWork], ceilings: Ceilings) -> LayerBound:
-    own = [nodes[part] for part in _JOINED.split(layer.name) if part in nodes]
+    named = () if layer.kind == MOVES else _JOINED.split(layer.name)  # a reformat's name has the nodes that it serves
+    own = [nodes[part] for part in named if part in nodes]
     if not own:
         return LayerBound(layer.name, layer.kind, layer.ms, 0.0, "")
     bound = bound_of(total(own), ceilings, profile.precision, profile.batch)

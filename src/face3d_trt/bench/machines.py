@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from face3d_trt.bench.records import Machine
 
 _ALWAYS = ("gpu", "cpu")
+NOT_KNOWN = {None, "unknown"}
 _WHERE_KNOWN = ("compute_capability", "driver", "gpu_memory_bytes")  # one interpreter may have nobody to ask
 
 
@@ -25,7 +26,7 @@ def same_machine(one: Machine, other: Machine, *, any_driver: bool = False) -> b
     if one.gpu is None and one.cores != other.cores:
         return False
     for name in _WHERE_KNOWN:
-        values = {getattr(one, name), getattr(other, name)} - {None}
+        values = {getattr(one, name), getattr(other, name)} - NOT_KNOWN
         if len(values) > 1 and not (name == "driver" and any_driver):
             return False
     return True

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from face3d_trt.bench.machines import machine_name, same_machine
+from face3d_trt.bench.machines import NOT_KNOWN, machine_name, same_machine
 from face3d_trt.bench.medians import median_row
 from face3d_trt.bench.records import BenchFile, Ceilings, LayerProfile, Machine, Row, Work
 
@@ -167,12 +167,15 @@ def _rest(key: tuple[Series, int]) -> tuple[int, str, str, str, str, int]:
 
 
 def _machine(machines: Sequence[Machine]) -> Machine:
-    """What any of them knows; packages of all."""
+    """What any of them knows; packages are each run's own."""
     known: dict[str, object] = {}
     for name in Machine.model_fields:
-        known[name] = next((value for each in machines if (value := getattr(each, name)) is not None), None)
-    known["packages"] = {}
+        known[name] = {} if name == "packages" else _first_known([getattr(each, name) for each in machines])
     return machines[0].model_copy(update=known)
+
+
+def _first_known(values: Sequence[object]) -> object:
+    return next((value for value in values if value not in NOT_KNOWN), values[0])
 
 
 def _notes(files: Sequence[BenchFile]) -> Iterable[str]:

@@ -118,6 +118,8 @@ class OrtBackend:
             how += " (float16 is emulated)"
         if self._own:
             how = "int8 by its own static quantization, optimized"
+            if self._source.calib is None:
+                how += ", calibrated on the package's samples, as the error is"
         return f"ONNX Runtime {self._ort.__version__}, {place}, {how}"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from face3d_trt.errors import CalibrationError
 from face3d_trt.faces.images import image_files, read_image
 from face3d_trt.faces.samples import sample_crops
 from face3d_trt.faces.tensor import to_input
@@ -29,12 +30,22 @@ def calibration_crops(folder: Path | None) -> Pixels:
 
     Returns:
         (N, 224, 224, 3) uint8 RGB.
+
+    Raises:
+        CalibrationError: The folder has no such crops.
+        ImageError: One of its pictures is damaged.
     """
     if folder is None:
         return sample_crops()
-    crops = [read_image(folder / name) for name in image_files(folder)[0]]
-    fitting = [crop for crop in crops if crop.shape == (CROP, CROP, 3)][:MOST]
-    return np.stack(fitting) if fitting else sample_crops()
+    names = image_files(folder)[0] if folder.is_dir() else ()
+    crops = [crop for name in names[:MOST] if (crop := read_image(folder / name)).shape == (CROP, CROP, 3)]
+    if not crops:
+        raise CalibrationError(
+            f"--calib {folder} has no aligned crops among its first {MOST} pictures",
+            allowed=f"pictures of {CROP}x{CROP} px, as face3d-trt calib writes them",
+            run=f"face3d-trt calib PHOTOS {folder}",
+        )
+    return np.stack(crops)
 
 
 def quantize(onnx: Path, target: Path, calib: Path | None) -> Path:

@@ -47,6 +47,8 @@ def run_bench(options: BenchOptions, report: Reporter = SILENT) -> BenchFile:
     deadline = None if options.budget_s is None else begun + options.budget_s
     if options.json is not None:
         check_output(options.json)
+    if options.calib is not None and not options.calib.is_dir():
+        raise UsageError(f"--calib {options.calib} is no folder", allowed="a folder of aligned crops")
     device = _device(options)
     subject = find_subject(options)
     results = Results.begin(options, subject, machine(device), begun, report)

@@ -30,6 +30,13 @@ class Faces(str, Enum):
     all = "all"
 
 
+class TextureFormat(str, Enum):
+    """Of the texture."""
+
+    png = "png"
+    jpg = "jpg"
+
+
 class Format(str, Enum):
     """Of the mesh."""
 
@@ -63,6 +70,9 @@ def command(
     faces: Annotated[Faces, typer.Option(help="Of a picture with several.")] = Faces.largest,
     format: Annotated[Format, typer.Option(help="Of the mesh.")] = Format.obj,
     texture_size: Annotated[int, typer.Option(metavar="PX", help="Side of the texture, 256 to 4096.")] = 1024,
+    texture_format: Annotated[
+        TextureFormat, typer.Option(help="jpg takes a fraction of the time.")
+    ] = TextureFormat.png,
     save: Annotated[
         str, typer.Option(help="What is kept, with commas: coeffs, mesh, texture, overlay.")
     ] = "coeffs,mesh,texture",
@@ -87,12 +97,25 @@ def command(
         typer.Option(help="The list of results, a JSON line for each picture. Default: results.jsonl in -o."),
     ] = None,
     log: Annotated[bool, typer.Option("--log", help="JSON lines on stderr instead of a table that moves.")] = False,
+    max_temperature: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(metavar="°C", help="Lower the batch while a GPU is hotter than that."),
+    ] = None,
+    max_memory: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(metavar="SHARE", help="Likewise for its memory, by all processes: 0.9."),
+    ] = None,
+    metrics_port: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(metavar="PORT", help="Answer Prometheus, and `monitor --url`, on this port of localhost."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a picture gave no result.")] = False,
 ) -> None:
     """Turn pictures into meshes, textures and coefficients; every picture ends as a result or with a reason.
 
     Exit 0 when all are accounted for, 130 when interrupted, 1 when the disk is full. --resume goes on after any end.
     """
+    from face3d_trt.monitor.limits import Limits
     from face3d_trt.reconstruct.options import ReconstructOptions
     from face3d_trt.reconstruct.products import ProductOptions
 
@@ -104,13 +127,15 @@ def command(
         detector=detector and detector.value,
         landmarks=landmarks,
         faces=faces.value,
-        products=ProductOptions(wanted, format.value, texture_size),
+        products=ProductOptions(wanted, format.value, texture_size, texture_format.value),
         devices=devices,
         workers=workers,
         batch=batch,
         queue=queue,
         resume=resume,
         manifest=manifest,
+        limits=Limits(max_temperature, max_memory),
+        metrics_port=metrics_port,
     )
     summary = _run(options, log)
     if summary.interrupted:
@@ -151,5 +176,8 @@ def _print(summary: Summary) -> None:
     if summary.here:
         typer.echo(f"{summary.here} pictures in {status.seconds:.1f} s, {status.mean_rate:,.1f}/s; {summary.backend}")
         typer.echo(f"limit: {status.limit}")
+    for index, gpu in summary.gpus.items():
+        if gpu.utilization is not None:
+            typer.echo(f"GPU {index}: busy {gpu.utilization:.0%} of the time, opening the engine included")
     if summary.interrupted:
         typer.echo("interrupted; what was done is kept: the same command with --resume does the rest", err=True)

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from face3d_trt.errors import MissingError, UsageError
 from face3d_trt.faces.detect import DETECTORS
+from face3d_trt.monitor.limits import Limits
 from face3d_trt.names import DEFAULT_ONNX, MAX_BATCH
 from face3d_trt.reconstruct.products import ProductOptions
 
@@ -38,6 +39,8 @@ class ReconstructOptions:
         queue: Pictures on their way between reading and writing; None: a few for each worker.
         resume: Go on where an earlier run into `output` ended.
         manifest: The list of results; None: `output`/results.jsonl.
+        limits: That the GPUs are held to, by smaller batches.
+        metrics_port: Where Prometheus is answered; None: nowhere.
     """
 
     sources: tuple[str, ...]
@@ -53,6 +56,8 @@ class ReconstructOptions:
     queue: int | None = None
     resume: bool = False
     manifest: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+    metrics_port: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what means nothing, before anything starts.

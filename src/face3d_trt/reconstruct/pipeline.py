@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ from face3d_trt.names import CROP, MAX_SIDE
 from face3d_trt.reconstruct.batching import Batcher
 from face3d_trt.reconstruct.crew import Crew, Member
 from face3d_trt.reconstruct.fleet import Fleet, Vessel, give_back
+from face3d_trt.reconstruct.gauges import Gauges
 from face3d_trt.reconstruct.gpus import CPU, find_devices
 from face3d_trt.reconstruct.messages import Answer, Inferred, Ready, Setup
 from face3d_trt.reconstruct.options import (
@@ -51,6 +52,9 @@ _TICK_S = 0.1
 _FAR_AHEAD = 4096  # groups that may be done before the one whose line is next
 _PATIENCE_S = 10.0  # for processes that are asked to end
 _PHOTO_BYTES = 50 << 20  # of a bay, at most
+if TYPE_CHECKING:
+    from face3d_trt.monitor.tally import Summary as GpuSummary
+
 Watch = Callable[[Status], None]
 Tell = Callable[[str, Mapping[str, Any]], None]
 
@@ -66,6 +70,7 @@ class Summary:
         results: The list.
         interrupted: Whether it was asked to stop before the end.
         backend: What computed.
+        gpus: What each GPU did, opening the engines included.
     """
 
     counts: dict[str, int]
@@ -74,6 +79,7 @@ class Summary:
     results: Path
     interrupted: bool
     backend: str
+    gpus: dict[int, GpuSummary]
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,6 @@ def reconstruct(
     report: Reporter = SILENT,
     watch: Watch | None = None,
     tell: Tell | None = None,
-    governor: Callable[[int], tuple[int, str]] | None = None,
 ) -> Summary:
     """Reconstruct everything in the sources.
 
@@ -109,7 +114,6 @@ def reconstruct(
         report: Told stages and warnings.
         watch: Called about ten times a second with a Status.
         tell: Called with the name of an event and its facts, for a log.
-        governor: Given the size of a full batch as asked for, says what it may be now, and why; asked every second.
 
     Returns:
         How it ended. A run that is interrupted (SIGINT, SIGTERM) ends what is on its way; a second signal drops it.
@@ -139,6 +143,7 @@ def reconstruct(
         results, former = stack.enter_context(
             results_of(options.results, options.output, facts, options.resume, report)
         )
+        gauges = stack.enter_context(Gauges(devices, options.limits, options.metrics_port, report))
         interrupts = stack.enter_context(_interrupts())
         memory = Memory()
         threads = max(1, cores() // len(devices))
@@ -152,8 +157,8 @@ def reconstruct(
         fleet.start(bays)
         crew.start(_setup(options, ready, face, size), bays)
         feeder = Feeder(items, former.names, size.group)
-        run = _Run(crew, fleet, bays, feeder, results, former, items, size, interrupts)
-        run.listen(report, watch, tell, governor)
+        run = _Run(crew, fleet, bays, feeder, results, former, items, size, interrupts, gauges)
+        run.listen(report, watch, tell)
         try:
             run.go()
         except StorageError as error:
@@ -169,7 +174,15 @@ def reconstruct(
     if options.resume:
         in_order(options.results, {item.name: place for place, item in enumerate(items)})
     interrupted = interrupts.asked > 0 and not run.complete
-    return Summary(dict(run.stats.counts), run.stats.here, run.status(), options.results, interrupted, ready.backend)
+    return Summary(
+        counts=dict(run.stats.counts),
+        here=run.stats.here,
+        status=run.last,
+        results=options.results,
+        interrupted=interrupted,
+        backend=ready.backend,
+        gpus=gauges.summaries(),
+    )
 
 
 def default_workers(devices: Sequence[int]) -> int:
@@ -221,6 +234,7 @@ class _Run:
     items: tuple[Item, ...]
     size: Size
     interrupts: _Interrupts
+    gauges: Gauges
     active: dict[int, Group] = field(default_factory=dict)
     complete: bool = False
 
@@ -238,16 +252,15 @@ class _Run:
         self._frames = 0
         self._governed, self._shown = now, now
         self._notes: tuple[str, ...] = ()
+        metrics = self.gauges.metrics
+        self._lengths = self._queues()  # asked for from another thread
+        metrics.queue("prepare", lambda: self._lengths["prepare"], self.bays.count)
+        metrics.queue("infer", lambda: self._lengths["infer"])
+        metrics.queue("products", lambda: self._lengths["products"], self.bays.count)
 
-    def listen(
-        self,
-        report: Reporter,
-        watch: Watch | None,
-        tell: Tell | None,
-        governor: Callable[[int], tuple[int, str]] | None,
-    ) -> None:
+    def listen(self, report: Reporter, watch: Watch | None, tell: Tell | None) -> None:
         """Whom to tell."""
-        self._report, self._watch, self._governor = report, watch, governor
+        self._report, self._watch = report, watch
         self._tell: Tell = tell or (lambda event, facts: None)
 
     def go(self) -> None:
@@ -265,19 +278,25 @@ class _Run:
                 key.data()
             self._tick()
         self.complete = self.interrupts.asked == 0 or self._nothing_left()
+        self.last = self.status()
         self._selector.close()
 
     def status(self) -> Status:
         """What it is doing now."""
+        total = self._planned + self._frames
+        queues, size = self._queues(), self._batcher.size
+        found = self.stats.status(time.monotonic(), total, queues, size, self._notes)
+        return replace(found, gpus=self.gauges.readings())
+
+    def _queues(self) -> dict[str, int]:
+        """What waits, or is being worked on."""
         working = [kind for member in self.crew.members for kind, _ in member.tasks]
-        queues = {
+        return {
             "prepare": len(self._waiting.prepare) + working.count("prepare"),
             "infer": len(self._batcher) + sum(b.rows for v in self.fleet.vessels for b in v.batches.values()),
             "products": len(self._waiting.finish) + working.count("finish"),
             "order": len(self.results),
         }
-        total = self._planned + self._frames
-        return self.stats.status(time.monotonic(), total, queues, self._batcher.size, self._notes)
 
     def _done(self) -> bool:
         if self.interrupts.asked:
@@ -311,6 +330,7 @@ class _Run:
             if batch is None:
                 break
             self.fleet.give(vessel, batch, self._batcher.size)
+            self.gauges.metrics.batch(batch.rows)
 
     def _more_crops_soon(self) -> bool:
         """Whether pictures are being prepared, which will bring crops."""
@@ -356,6 +376,7 @@ class _Run:
         answer, group = heard
         for stage, seconds in answer.seconds.items():
             self.stats.stage_s[stage] += seconds
+            self.gauges.metrics.took(stage, seconds)
         {"frame": self._framed, "prepare": self._prepared, "finish": self._finished}[answer.kind](group, answer)
 
     def _bury(self, member: Member) -> None:
@@ -388,7 +409,7 @@ class _Run:
             text = video.last_line(group.items[0].start, answer.counts.get("announced", 0), problem)
             if problem or not video.frames:
                 self._tell("failed", {"name": video.item.name, "stage": "decode", "reason": problem or "no frames"})
-                self.stats.finished({"failed": 1}, time.monotonic())
+                self._count({"failed": 1})
                 self._frames += 1
         self._leave(group, text)
 
@@ -404,9 +425,14 @@ class _Run:
 
     def _finished(self, group: Group, answer: Answer) -> None:
         self._leave(group, answer.lines)
-        self.stats.finished(answer.counts, time.monotonic())
+        self._count(answer.counts)
         for name, stage, reason in answer.failures:
             self._tell("failed", {"name": name, "stage": stage, "reason": reason})
+
+    def _count(self, counts: Mapping[str, int]) -> None:
+        self.stats.finished(dict(counts), time.monotonic())
+        for outcome, images in counts.items():
+            self.gauges.metrics.image(outcome, images)
 
     def _leave(self, group: Group, lines: bytes) -> None:
         del self.active[group.number], self._by_bay[group.bay]
@@ -425,6 +451,7 @@ class _Run:
             self._halve(vessel, answer, now)
             return
         self.stats.engine_s += answer.busy_s
+        self.gauges.metrics.took("infer", answer.busy_s)
         for bay, start, stop in vessel.batches.pop(answer.ticket).parts:
             group = self._by_bay[bay]
             group.rows -= stop - start
@@ -444,9 +471,8 @@ class _Run:
         batch = vessel.batches[answer.ticket]
         give_back(vessel, self._batcher, now, answer.ticket)
         assert vessel.ready is not None
-        least = vessel.ready.batch[0]
         tried = max(batch.rows, self._most if vessel.ready.padded else 0)
-        if tried // 2 < least:
+        if tried // 2 < self._least:
             raise StoppedError(
                 f"memory is too short for a batch of {tried}: {answer.problem}",
                 run="nvidia-smi    # who uses it; then the same command with --resume",
@@ -455,24 +481,32 @@ class _Run:
             self._most = tried // 2
             self._set_batch(self._most, f"memory is too short for a batch of {tried}, so it is {self._most} now")
 
-    def _set_batch(self, size: int, text: str) -> None:
+    @property
+    def _least(self) -> int:
+        """Rows that every engine takes."""
+        return max((vessel.ready.batch[0] for vessel in self.fleet.vessels if vessel.ready), default=1)
+
+    def _set_batch(self, size: int, text: str, warn: bool = True) -> None:
         if size == self._batcher.size:
             return
         self._batcher.size = size
         self._notes = (*self._notes, text)[-3:]
-        self._report.warn(text)
+        if warn:
+            self._report.warn(text)
         self._tell("batch", {"size": size, "text": text})
 
     def _tick(self) -> None:
         now = time.monotonic()
         self.results.sync(now)
-        if self._governor and now - self._governed >= 1.0:
+        if now - self._governed >= 1.0:
             self._governed = now
-            size, why = self._governor(self._most)
-            self._set_batch(max(1, min(size, self._most)), why)
-        if self._watch and now - self._shown >= _TICK_S:
+            size = max(self._least, min(self.gauges.allowed(self._most), self._most))
+            self._set_batch(size, f"batches of up to {size}, as the limits of the GPUs have it", warn=False)
+        if now - self._shown >= _TICK_S:
             self._shown = now
-            self._watch(self.status())
+            self._lengths = self._queues()
+            if self._watch:
+                self._watch(self.status())
 
 
 _DIED = "the process that decoded it died"
@@ -503,6 +537,7 @@ def _facts(options: ReconstructOptions, plan: Path, on_cpu: bool) -> dict[str, A
         "save": sorted(options.products.save),
         "format": options.products.format,
         "texture_size": options.products.texture_size,
+        "texture_format": options.products.texture_format,
     }
 
 

@@ -84,7 +84,7 @@ def table(status: Status) -> Table:
     found.add_row("workers", f"{status.workers}, busy {status.busy['workers']:.0%}   {shares(status)}")
     found.add_row("engines", f"busy {status.busy['engines']:.0%}, batches of up to {status.batch}")
     for index, facts in status.gpus.items():
-        found.add_row(f"GPU {index}", "   ".join(f"{name} {value}" for name, value in facts.items()))
+        found.add_row(f"GPU {index}", gpu_words(facts))
     found.add_row("limit", status.limit)
     for note in status.notes:
         found.add_row("note", note)
@@ -111,6 +111,22 @@ def remaining(status: Status) -> str:
     minutes, seconds = divmod(round(status.left_s), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02} left"
+
+
+def gpu_words(facts: dict[str, Any]) -> str:
+    """What a GPU does: `97 % busy, 12.3 of 150 GB, 61 °C, 420 W`; what is not told is left out."""
+    words = []
+    if (busy := facts.get("utilization")) is not None:
+        words.append(f"{busy:.0%} busy")
+    if (used := facts.get("memory_used")) is not None and (total := facts.get("memory_total")):
+        words.append(f"{used / 1e9:.1f} of {total / 1e9:.0f} GB")
+    if (heat := facts.get("temperature_c")) is not None:
+        words.append(f"{heat:.0f} °C")
+    if (power := facts.get("watts")) is not None:
+        words.append(f"{power:.0f} W")
+    if facts.get("throttled"):
+        words.append("throttled: " + ", ".join(facts["throttled"]))
+    return ", ".join(words) or "tells nothing"
 
 
 def shares(status: Status) -> str:

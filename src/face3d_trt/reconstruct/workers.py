@@ -81,7 +81,7 @@ class Worker:
         _be_one_thread()
         self._setup, self._bays = setup, Bays(memory, *setup.bays)
         self._detector = find_detector(setup.detector, setup.landmarks)
-        self._decoder: FaceDecoder | None = None
+        self._decoder = _decoder(setup) if setup.face is not None else None
         self._video: tuple[str, VideoFrames | ImageError] | None = None
         self._work = setup.output / WORK / str(number)
         self._written = 0
@@ -274,21 +274,13 @@ class Worker:
             return {f"{stem}.coeffs.npy": _npy(coeffs)}
         from face3d_trt.reconstruct.products import make_products
 
+        assert self._decoder is not None
         if item.kind == "rows":
             photo = self._bays.crops(bay, 0, 1, outcome.shape)[0]
         else:
             photo = self._bays.photo(bay, outcome.shape)
         facts = {"photo": item.name, "box": face.box, "score": face.score}
-        return make_products(self._decode_with(), photo, face.matrix, coeffs, stem, self._setup.products, facts)
-
-    def _decode_with(self) -> FaceDecoder:
-        from face3d_trt.reconstruct.products import load_face_decoder
-
-        if self._decoder is None:
-            assert self._setup.face is not None
-            self._decoder = load_face_decoder(self._setup.face, self._setup.checkpoint_sha256)
-            self._decoder.prepare(self._setup.products)
-        return self._decoder
+        return make_products(self._decoder, photo, face.matrix, coeffs, stem, self._setup.products, facts)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -297,6 +289,16 @@ class Worker:
             yield
         finally:
             self._seconds[stage] = self._seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+def _decoder(setup: Setup) -> FaceDecoder:
+    """What all faces share, computed before the first one comes."""
+    from face3d_trt.reconstruct.products import load_face_decoder
+
+    assert setup.face is not None
+    decoder = load_face_decoder(setup.face, setup.checkpoint_sha256)
+    decoder.prepare(setup.products)
+    return decoder
 
 
 def _be_one_thread() -> None:
