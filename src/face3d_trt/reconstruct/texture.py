@@ -30,6 +30,7 @@ Pixels = npt.NDArray[np.uint8]
 
 GAIN_GRID = 64  # local means: 3 mm of skin
 GAIN_LIMITS = (0.2, 4.0)
+COARSE = 1.25  # px of the photo per texel, above which the photo is shrunk before it is sampled
 NEAR = 4  # px of the photo kept around the face: the reach of the filter
 SURE = 6  # a cell of which a sixth is known speaks for itself
 BASE = 24.0  # added to colours, 0 to 255, before they are compared and multiplied: dark ones have no reliable ratio
@@ -66,20 +67,21 @@ def bake(decoder: FaceDecoder, face: Face, place: Array, photo: Pixels, size: in
         FaceError: No part of the face can be seen in the photo.
         MissingError: The extra `reconstruct` is not installed.
     """
-    atlas = decoder.atlas(size, PLACES_GRID)
+    cv2 = require("cv2", "reconstruct", "baking textures")
+    coarse, atlas = decoder.atlas(size, COLOURS_GRID), decoder.atlas(size, PLACES_GRID)
     values = np.column_stack([place, face.depth, face.facing]).astype(np.float32)
-    grid = atlas.spread(values)
-    places = np.ascontiguousarray(grid[..., :2])
+    places = atlas.spread(np.ascontiguousarray(values[:, :2]))
     buffer = Buffer(place, face.depth, decoder.scatter, _scale(place, face))
-    weight = trust(places, grid[..., 2], grid[..., 3], atlas, buffer, photo.shape[:2])
-    visible = float(weight[atlas.mapped].mean())
+    weight = trust(coarse.spread(values), coarse, buffer, photo.shape[:2])
+    visible = float(weight[coarse.mapped].mean())
     if visible == 0:
         raise FaceError(
             "no part of the face that the coefficients describe can be seen in the photo",
             allowed="the photo that the crop was cut from, and the transform that cut it",
         )
-    density = _density(places, weight) * atlas.grid / size
-    sampled = _sample(photo, places, weight, density, size)
+    seen = atlas.padded & (cv2.resize(weight, places.shape[:2], interpolation=cv2.INTER_LINEAR) > 0)
+    density = _density(places, seen) * atlas.grid / size
+    sampled = _sample(photo, places, seen, density, size)
     painted = _paint(decoder, face, sampled, weight, size)
     return Baked(_blend(sampled, painted, weight, size), weight, visible, density)
 
@@ -100,24 +102,26 @@ def _scale(place: Array, face: Face) -> float:
     return float(np.ptp(place, axis=0).max() / max(np.ptp(face.shape[:, :2], axis=0).max(), 1e-6))
 
 
-def _density(places: Array, weight: Array) -> float:
+def _density(places: Array, seen: Array) -> float:
     """Px of the photo between neighbouring texels of the grid, where it is seen: the 75th percentile."""
     across = np.abs(places[::4, 1::4] - places[::4, :-1:4]).max(axis=2)
     down = np.abs(places[1::4, ::4] - places[:-1:4, ::4]).max(axis=2)
-    steps = np.maximum(across, down)[weight[::4, ::4] > 0.5 * weight.max()]
+    steps = np.maximum(across, down)[seen[::4, ::4]]
     return float(np.percentile(steps, 75)) if len(steps) else 1.0
 
 
-def _sample(photo: Pixels, places: Array, weight: Array, density: float, size: int) -> Pixels:
+def _sample(photo: Pixels, places: Array, seen: Array, density: float, size: int) -> Pixels:
     """The photo at every texel: (size, size, 3); it is shrunk first where texels are larger than its pixels."""
     cv2 = require("cv2", "reconstruct", "baking textures")
-    seen = places[weight > 0]
-    low = np.maximum(np.floor(seen.min(axis=0)).astype(int) - NEAR, 0)
-    high = np.ceil(seen.max(axis=0)).astype(int) + NEAR + 1
-    near = np.ascontiguousarray(photo[low[1] : high[1], low[0] : high[0]])
+    mask = seen.astype(np.uint8)
+    extent = np.array([cv2.minMaxLoc(cv2.extractChannel(places, axis), mask)[:2] for axis in (0, 1)])
+    low = np.maximum(np.floor(extent[:, 0]).astype(int) - NEAR, 0)
+    high = np.ceil(extent[:, 1]).astype(int) + NEAR + 1
+    near = photo[low[1] : high[1], low[0] : high[0]]
     height, width = near.shape[:2]
-    small = (max(1, round(width / max(density, 1))), max(1, round(height / max(density, 1))))
-    if small != (width, height):
+    small = (width, height)
+    if density > COARSE:
+        small = (max(1, round(width / density)), max(1, round(height / density)))
         near = cv2.resize(near, small, interpolation=cv2.INTER_AREA)
     scale = np.array([small[0] / width, small[1] / height], np.float32)
     at = (places - (low - 0.5).astype(np.float32)) * scale - np.float32(0.5)
@@ -131,7 +135,7 @@ def _paint(decoder: FaceDecoder, face: Face, sampled: Pixels, weight: Array, siz
     atlas = decoder.atlas(size, COLOURS_GRID)
     side = (atlas.grid, atlas.grid)
     colours = atlas.spread(np.clip(face.albedo, 0, 1) * np.float32(255))
-    known = cv2.resize(weight, side, interpolation=cv2.INTER_AREA) * atlas.mapped
+    known = weight * atlas.mapped
     photo = cv2.resize(sampled, side, interpolation=cv2.INTER_AREA)
     gain = _gain(photo.astype(np.float32), colours, known)
     painted = (colours + BASE) * cv2.resize(gain, side, interpolation=cv2.INTER_CUBIC) - BASE
