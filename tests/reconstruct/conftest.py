@@ -13,12 +13,13 @@ from tests.reconstruct.known import make_coeffs
 from tests.reconstruct.mixed import write_mixed
 
 from face3d_trt.reconstruct.options import ReconstructOptions
-from face3d_trt.reconstruct.pipeline import Summary, reconstruct
+from face3d_trt.reconstruct.pipeline import reconstruct
 from face3d_trt.reconstruct.products import ProductOptions
 
 if TYPE_CHECKING:
     from face3d_trt.reconstruct.decoder import FaceDecoder
     from face3d_trt.reconstruct.facefile import FaceFile
+    from face3d_trt.reconstruct.start import Summary
 
 COEFFS = ProductOptions(frozenset({"coeffs"}))
 

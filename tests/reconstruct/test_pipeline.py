@@ -13,6 +13,7 @@ from PIL import Image
 from tests.reconstruct.known import Finished, run
 from tests.reconstruct.mixed import write_video
 
+from face3d_trt.reconstruct.products import ProductOptions
 from face3d_trt.runtime.ort import OrtEngine
 
 
@@ -64,6 +65,17 @@ def test_batches_change_no_coefficient(mixed_run, crops, exported):
 def test_two_engines_give_the_bytes_and_the_order_of_one(mixed, mixed_run, exported, tmp_path):
     two = run(tmp_path / "out", exported, mixed[0], devices="cpu,cpu", batch=3, workers=1, queue=7)
     assert two.tree() == mixed_run.tree()
+
+
+def test_meshes_and_textures_do_not_depend_on_batches_or_engines(mixed, exported, tmp_path):
+    photos = [mixed[0] / "round0" / name for name in ("small.jpg", "two faces.jpg", "a.jpg")]
+    products = ProductOptions(texture_size=256)
+    whole = run(tmp_path / "whole", exported, *photos, products=products, faces="all")
+    single = run(tmp_path / "single", exported, *photos, products=products, faces="all", batch=1, devices="cpu,cpu")
+    assert single.tree() == whole.tree()
+    (two,) = (each for name, each in whole.records().items() if name.endswith("two faces.jpg"))
+    assert [face["stem"] for face in two["taken"]] == ["two_faces-0", "two_faces-1"]
+    assert {"two_faces-0.obj", "two_faces-0.png", "two_faces-1.obj", "two_faces-1.png"} <= set(two["files"])
 
 
 def test_arrays_and_files_of_crops_give_the_same(crops, exported, tmp_path):

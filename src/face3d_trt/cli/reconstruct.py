@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 if TYPE_CHECKING:
-    from face3d_trt.reconstruct.pipeline import Summary
+    from face3d_trt.reconstruct.start import Summary
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 

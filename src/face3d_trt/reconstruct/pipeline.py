@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from face3d_trt.errors import StoppedError, StorageError
-from face3d_trt.files import sha256_file
 from face3d_trt.names import CROP, MAX_SIDE
 from face3d_trt.reconstruct.batching import Batcher
 from face3d_trt.reconstruct.crew import Crew, Member
@@ -39,7 +36,17 @@ from face3d_trt.reconstruct.queues import Feeder, Group, Waiting
 from face3d_trt.reconstruct.resume import Former, ResultList, in_order, results_of
 from face3d_trt.reconstruct.shared import Bays, Layout, Memory
 from face3d_trt.reconstruct.sources import Item, find_items
-from face3d_trt.reconstruct.stages import MOST_FACES, Sizes
+from face3d_trt.reconstruct.stages import MOST_FACES
+from face3d_trt.reconstruct.start import (
+    Interrupts,
+    Summary,
+    Tell,
+    Watch,
+    crop_sizes,
+    face_file,
+    facts_of_run,
+    watch_signals,
+)
 from face3d_trt.reconstruct.stats import Stats, Status
 from face3d_trt.report import SILENT, Reporter
 
@@ -52,34 +59,6 @@ _TICK_S = 0.1
 _FAR_AHEAD = 4096  # groups that may be done before the one whose line is next
 _PATIENCE_S = 10.0  # for processes that are asked to end
 _PHOTO_BYTES = 50 << 20  # of a bay, at most
-if TYPE_CHECKING:
-    from face3d_trt.monitor.tally import Summary as GpuSummary
-
-Watch = Callable[[Status], None]
-Tell = Callable[[str, Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """How a run ended.
-
-    Attributes:
-        counts: Pictures by outcome, earlier runs included.
-        here: Pictures of this run.
-        status: The last.
-        results: The list.
-        interrupted: Whether it was asked to stop before the end.
-        backend: What computed.
-        gpus: What each GPU did, opening the engines included.
-    """
-
-    counts: dict[str, int]
-    here: int
-    status: Status
-    results: Path
-    interrupted: bool
-    backend: str
-    gpus: dict[int, GpuSummary]
 
 
 @dataclass(frozen=True)
@@ -136,15 +115,15 @@ def reconstruct(
         arrays=options.crops_only,
         one_row=options.keeps_photos,
     )
-    face = _face(options, plan)
+    face = face_file(options, plan)
     on_cpu = all(device == CPU for device in devices)
     with ExitStack() as stack:
-        facts = _facts(options, plan, on_cpu)
+        facts = facts_of_run(options, plan, on_cpu)
         results, former = stack.enter_context(
             results_of(options.results, options.output, facts, options.resume, report)
         )
         gauges = stack.enter_context(Gauges(devices, options.limits, options.metrics_port, report))
-        interrupts = stack.enter_context(_interrupts())
+        interrupts = stack.enter_context(watch_signals())
         memory = Memory()
         threads = max(1, cores() // len(devices))
         fleet = Fleet(plan, devices, memory, threads)
@@ -159,6 +138,7 @@ def reconstruct(
         feeder = Feeder(items, former.names, size.group)
         run = _Run(crew, fleet, bays, feeder, results, former, items, size, interrupts, gauges)
         run.listen(report, watch, tell)
+        interrupts.running = True
         try:
             run.go()
         except StorageError as error:
@@ -190,37 +170,6 @@ def default_workers(devices: Sequence[int]) -> int:
     return max(1, cores() - sum(device != CPU for device in devices))
 
 
-@dataclass
-class _Interrupts:
-    """Signals that ask for an end.
-
-    Attributes:
-        asked: How many there were.
-        hurry: Whether processes are not to be waited for.
-    """
-
-    asked: int = 0
-    hurry: bool = False
-
-
-@contextmanager
-def _interrupts() -> Iterator[_Interrupts]:
-    found = _Interrupts()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        found.asked += 1
-
-    former = {}
-    with suppress(ValueError):  # not the main thread: whoever has that decides
-        for number in (signal.SIGINT, signal.SIGTERM):
-            former[number] = signal.signal(number, note)
-    try:
-        yield found
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
 @dataclass(eq=False)
 class _Run:
     """The state of a run and the loop that moves it on."""
@@ -233,7 +182,7 @@ class _Run:
     former: Former
     items: tuple[Item, ...]
     size: Size
-    interrupts: _Interrupts
+    interrupts: Interrupts
     gauges: Gauges
     active: dict[int, Group] = field(default_factory=dict)
     complete: bool = False
@@ -512,35 +461,6 @@ class _Run:
 _DIED = "the process that decoded it died"
 
 
-def _face(options: ReconstructOptions, plan: Path) -> Path | None:
-    """File of the morphable model, where a product needs it."""
-    if not options.keeps_photos:
-        return None
-    from face3d_trt.reconstruct.products import face_path
-
-    return face_path(plan)
-
-
-def _facts(options: ReconstructOptions, plan: Path, on_cpu: bool) -> dict[str, Any]:
-    """What decides the results."""
-    from face3d_trt import __version__
-
-    return {
-        "version": __version__,
-        "sources": list(options.sources),
-        "plan": plan.name,
-        "plan_sha256": sha256_file(plan),
-        "engine": "cpu" if on_cpu else "gpu",
-        "detector": options.detector_name,
-        "landmarks_sha256": sha256_file(options.landmarks) if options.landmarks else None,
-        "faces": options.faces,
-        "save": sorted(options.products.save),
-        "format": options.products.format,
-        "texture_size": options.products.texture_size,
-        "texture_format": options.products.texture_format,
-    }
-
-
 def _size(
     options: ReconstructOptions,
     items: Sequence[Item],
@@ -557,7 +477,7 @@ def _size(
     group = 1
     if options.crops_only and not options.keeps_photos:
         group = max(1, min(_CROPS_IN_A_GROUP, full, -(-pictures // (4 * workers))))
-    side = max((max(high, wide) for _, high, _, wide in _sizes(options, ready)), default=CROP)
+    side = max((max(high, wide) for _, high, _, wide in crop_sizes(options, ready)), default=CROP)
     rows = max(group, ROWS if arrays and not options.keeps_photos else 1, MOST_FACES if options.faces == "all" else 1)
     photo = options.keeps_photos or any(item.kind == "video" for item in items)
     pictures_in_a_bay = ROWS if arrays and not options.keeps_photos else group
@@ -566,10 +486,6 @@ def _size(
     if photo:
         bays = max(2, min(bays, _available_bytes() // 2 // _PHOTO_BYTES))
     return Size(workers, group, bays, Layout(rows, min(side, MAX_SIDE), photo), full)
-
-
-def _sizes(options: ReconstructOptions, ready: Ready) -> Sizes:
-    return ready.sizes if options.crops_only else ()
 
 
 def _setup(options: ReconstructOptions, ready: Ready, face: Path | None, size: Size) -> Setup:
@@ -582,7 +498,7 @@ def _setup(options: ReconstructOptions, ready: Ready, face: Path | None, size: S
         products=options.products,
         keeps_photos=options.keeps_photos,
         template=ready.template,
-        sizes=_sizes(options, ready),
+        sizes=crop_sizes(options, ready),
         face=face,
         checkpoint_sha256=ready.checkpoint_sha256,
     )

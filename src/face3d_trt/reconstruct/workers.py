@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import io
 import pickle
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from face3d_trt.errors import Face3DError, FaceError, ImageError, InputError, MissingError
+from face3d_trt.errors import Face3DError, FaceError, ImageError
 from face3d_trt.faces.detect import detector as find_detector
 from face3d_trt.faces.images import Photo
 from face3d_trt.names import CROP
+from face3d_trt.reconstruct.finish import Finisher, Placed, Prepared, failure_of
 from face3d_trt.reconstruct.messages import Answer, Broken, Run, Setup, Task
-from face3d_trt.reconstruct.results import WORK, Failure, done, failed, line, write_folder
+from face3d_trt.reconstruct.results import WORK, Failure, line
 from face3d_trt.reconstruct.shared import Bays, Memory
 from face3d_trt.reconstruct.stages import VideoFrames, decode, find_faces, read_rows, scaled
 
 if TYPE_CHECKING:
-    from face3d_trt.reconstruct.decoder import FaceDecoder
+    from face3d_trt.faces.images import Pixels
     from face3d_trt.reconstruct.sources import Item
 
-_NOT_A_NAME = re.compile(r"[^\w.-]+")
-_LONGEST_STEM = 100
 _DIED = "the process that worked on it died: the file is damaged in a way that a library does not survive, or memory"
 
 
@@ -49,25 +45,6 @@ def work(connection: Connection, memory: Memory, number: int) -> None:
         connection.send(Broken(Face3DError(f"a worker failed: {type(error).__name__}: {error}")))
 
 
-@dataclass(frozen=True)
-class _Face:
-    """What `finish` has to know about a crop."""
-
-    row: int
-    matrix: npt.NDArray[np.float64]
-    box: tuple[float, float, float, float] | None
-    score: float | None
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A picture with its faces; `shape` is that of its photo in the bay, or of its rows."""
-
-    shape: tuple[int, int]
-    count: int
-    faces: tuple[_Face, ...]
-
-
 class Worker:
     """Does tasks. One for each process, since detector and decoder are not shared.
 
@@ -81,10 +58,8 @@ class Worker:
         _be_one_thread()
         self._setup, self._bays = setup, Bays(memory, *setup.bays)
         self._detector = find_detector(setup.detector, setup.landmarks)
-        self._decoder = _decoder(setup) if setup.face is not None else None
+        self._finisher = Finisher(setup, setup.output / WORK / str(number), self._timed)
         self._video: tuple[str, VideoFrames | ImageError] | None = None
-        self._work = setup.output / WORK / str(number)
-        self._written = 0
         self._seconds: dict[str, float] = {}
 
     def do(self, task: Task) -> Answer:
@@ -129,7 +104,7 @@ class Worker:
 
     def _prepare(self, task: Task) -> Answer:
         at, rows = self._bays.at(task.bay), 0
-        found: list[_Prepared | Failure] = []
+        found: list[Prepared | Failure] = []
         runs: list[Run] = []
         for index, item in enumerate(task.items):
             at[0] = index
@@ -139,7 +114,7 @@ class Worker:
         at[0] = -1
         return Answer(task.group, "prepare", _joined(runs), pickle.dumps(found), seconds=self._seconds)
 
-    def _prepare_one(self, task: Task, item: Item, row: int, runs: list[Run]) -> _Prepared | Failure:
+    def _prepare_one(self, task: Task, item: Item, row: int, runs: list[Run]) -> Prepared | Failure:
         stage = ["source"]
         try:
             if item.kind == "not":
@@ -155,16 +130,10 @@ class Worker:
                     photo = decode(item.path)
             stage[0] = "detect"
             return self._faces(task, item, photo, row, runs)
-        except (MissingError, MemoryError) as error:
-            if isinstance(error, MissingError):
-                raise
-            return Failure(stage[0], "memory is too short for it")
-        except Face3DError as error:
-            return Failure(stage[0], error.problem)
-        except Exception as error:  # of a library, about this picture: the others go on
-            return Failure(stage[0], f"{type(error).__name__}: {error}")
+        except Exception as error:
+            return failure_of(stage[0], error)
 
-    def _rows(self, bay: int, item: Item, runs: list[Run]) -> _Prepared | Failure:
+    def _rows(self, bay: int, item: Item, runs: list[Run]) -> Prepared | Failure:
         if not self._takes(item.shape):
             return Failure("decode", f"the engine takes no crops of {item.shape[1]}x{item.shape[0]} px")
         place = self._bays.crops(bay, 0, item.count, item.shape)
@@ -176,10 +145,10 @@ class Worker:
                 read_rows(item, whole)
                 place[...] = whole
         runs.append((0, item.count, item.shape))
-        face = _Face(0, scaled(*item.shape), None, None)
-        return _Prepared(item.shape, 1, (face,))
+        face = Placed(0, scaled(*item.shape), None, None)
+        return Prepared(item.shape, 1, (face,))
 
-    def _faces(self, task: Task, item: Item, photo: Photo, row: int, runs: list[Run]) -> _Prepared:
+    def _faces(self, task: Task, item: Item, photo: Photo, row: int, runs: list[Run]) -> Prepared:
         with self._timed("detect"):
             found = find_faces(
                 photo, item.name, self._detector, self._setup.template, self._setup.faces, self._setup.sizes
@@ -191,12 +160,12 @@ class Worker:
                     raise FaceError(f"the engine takes no crops of {shape[1]}x{shape[0]} px")
                 self._bays.crops(task.bay, row, row + 1, (shape[0], shape[1]))[0] = face.crop
                 runs.append((row, row + 1, (shape[0], shape[1])))
-                faces.append(_Face(row, face.matrix, face.box, face.score))
+                faces.append(Placed(row, face.matrix, face.box, face.score))
                 row += 1
         if self._setup.keeps_photos and not task.photo:
             self._keep(task.bay, photo)
         height, width = photo.pixels.shape[:2]
-        return _Prepared((height, width), found.count, tuple(faces))
+        return Prepared((height, width), found.count, tuple(faces))
 
     def _takes(self, shape: tuple[int, int]) -> bool:
         inside = any(a <= shape[0] <= b and c <= shape[1] <= d for a, b, c, d in self._setup.sizes)
@@ -214,7 +183,7 @@ class Worker:
             at[0] = index
             if index in task.dead and not isinstance(outcome, Failure):
                 outcome = Failure("products", _DIED)
-            record = self._finish_one(task.bay, item, outcome)
+            record = self._finisher.finish(item, outcome, *self._of(task.bay, item, outcome))
             counts[record["status"]] += item.count
             if record["status"] == "failed":
                 failures.append((item.name, record["stage"], record["reason"]))
@@ -229,58 +198,14 @@ class Worker:
             failures=tuple(failures),
         )
 
-    def _finish_one(self, bay: int, item: Item, outcome: _Prepared | Failure) -> dict[str, Any]:
-        facts: dict[str, Any] = {"rows": [item.start, item.start + item.count]} if item.kind == "rows" else {}
-        if isinstance(outcome, Failure):
-            return failed(item.name, outcome, **facts)
-        height, width = outcome.shape
-        facts |= {"size": [width, height], "faces": outcome.count}
-        files: dict[str, bytes] = {}
-        problems = []
-        with self._timed("products"):
-            if item.kind == "rows" and not self._setup.keeps_photos:
-                files = self._block(bay, item, facts)
-            else:
-                facts["taken"] = taken = list[dict[str, Any]]()
-                for number, face in enumerate(outcome.faces):
-                    stem = _stem(item.name) + (f"-{number}" if self._setup.faces == "all" else "")
-                    try:
-                        files |= self._face_files(bay, item, outcome, face, stem)
-                        taken.append(_shown(face, stem))
-                    except (FaceError, InputError) as error:
-                        problems.append(error.problem)
-                        taken.append(_shown(face, None) | {"reason": error.problem})
-        if not files:
-            return failed(item.name, Failure("products", problems[0]), **facts)
-        with self._timed("write"):
-            self._written += 1
-            work_folder = self._work / str(self._written)
-            write_folder(self._setup.output / item.name, files, work_folder)
-        return done(item.name, {name: len(content) for name, content in files.items()}, **facts)
-
-    def _block(self, bay: int, item: Item, facts: dict[str, Any]) -> dict[str, bytes]:
-        """The coefficients of an array's rows, as an array."""
-        coeffs = self._bays.coeffs(bay, 0, item.count)
-        bad = np.flatnonzero(~np.isfinite(coeffs).all(axis=1))
-        if len(bad):
-            facts["not_finite"] = (bad + item.start).tolist()
-        return {"coeffs.npy": _npy(coeffs)}
-
-    def _face_files(self, bay: int, item: Item, outcome: _Prepared, face: _Face, stem: str) -> Mapping[str, bytes]:
-        coeffs = self._bays.coeffs(bay, face.row, face.row + 1)[0].copy()
-        if not self._setup.keeps_photos:  # as bytes, without a morphable model: a hundred times as fast as all in words
-            if not np.isfinite(coeffs).all():
-                raise InputError("the coefficients are not finite")
-            return {f"{stem}.coeffs.npy": _npy(coeffs)}
-        from face3d_trt.reconstruct.products import make_products
-
-        assert self._decoder is not None
+    def _of(
+        self, bay: int, item: Item, outcome: Prepared | Failure
+    ) -> tuple[Callable[[], Pixels], npt.NDArray[np.float32]]:
+        """Where the photo of a picture is, and the coefficients of its group."""
+        shape = outcome.shape if isinstance(outcome, Prepared) else (0, 0)
         if item.kind == "rows":
-            photo = self._bays.crops(bay, 0, 1, outcome.shape)[0]
-        else:
-            photo = self._bays.photo(bay, outcome.shape)
-        facts = {"photo": item.name, "box": face.box, "score": face.score}
-        return make_products(self._decoder, photo, face.matrix, coeffs, stem, self._setup.products, facts)
+            return lambda: self._bays.crops(bay, 0, 1, shape)[0], self._bays.coeffs(bay, 0, item.count)
+        return lambda: self._bays.photo(bay, shape), self._bays.coeffs(bay, 0, self._bays.layout.rows)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -289,16 +214,6 @@ class Worker:
             yield
         finally:
             self._seconds[stage] = self._seconds.get(stage, 0.0) + time.perf_counter() - start
-
-
-def _decoder(setup: Setup) -> FaceDecoder:
-    """What all faces share, computed before the first one comes."""
-    from face3d_trt.reconstruct.products import load_face_decoder
-
-    assert setup.face is not None
-    decoder = load_face_decoder(setup.face, setup.checkpoint_sha256)
-    decoder.prepare(setup.products)
-    return decoder
 
 
 def _be_one_thread() -> None:
@@ -310,12 +225,6 @@ def _be_one_thread() -> None:
     cv2.setNumThreads(1)
 
 
-def _npy(array: npt.NDArray[np.float32]) -> bytes:
-    target = io.BytesIO()
-    np.save(target, array)
-    return target.getvalue()
-
-
 def _joined(runs: list[Run]) -> tuple[Run, ...]:
     """Neighbours of one size as one run."""
     found: list[Run] = []
@@ -325,19 +234,3 @@ def _joined(runs: list[Run]) -> tuple[Run, ...]:
         else:
             found.append((start, stop, shape))
     return tuple(found)
-
-
-def _stem(name: str) -> str:
-    """What the files of a picture are called: safe inside an OBJ and everywhere else."""
-    last = name.rpartition("/")[2]
-    stem = last.rpartition(".")[0] or last
-    return _NOT_A_NAME.sub("_", stem)[:_LONGEST_STEM].lstrip(".") or "face"
-
-
-def _shown(face: _Face, stem: str | None) -> dict[str, Any]:
-    """A face in the record."""
-    shown: dict[str, Any] = {"stem": stem} if stem else {}
-    shown["crop_from_photo"] = [[round(float(value), 6) for value in row] for row in face.matrix]
-    if face.box is not None:
-        shown |= {"box": [round(edge, 1) for edge in face.box], "score": round(face.score or 0.0, 4)}
-    return shown
