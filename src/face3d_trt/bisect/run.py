@@ -131,6 +131,7 @@ def _key(graphs: Graphs, judge: Judge) -> str:
         judge.fingerprint,
         judge.source,
         judge.limits.model_dump_json(),
+        judge.margin,
     )
 
 

@@ -126,7 +126,7 @@ def command(
         from_typed=typed,
         keep=keep,
     )
-    gate = BuildGate(images, model, limits, report, calibration=not until_passes)
+    gate = BuildGate(images, model, limits, report, held_out=until_passes)
     if typed_only:
         options = named_for(options, generation)
     if until_passes:
