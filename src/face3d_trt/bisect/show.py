@@ -34,7 +34,10 @@ def show(record: BisectRecord, output: Path, console: Console) -> None:
 
 def lines(record: BisectRecord) -> list[str]:
     """What was found, in sentences."""
-    said = [_damage(each) for each in record.ranking if each.damage]
+    damaged = [_damage(each) for each in record.ranking if each.damage]
+    said = damaged[:SHOWN]
+    if len(damaged) > SHOWN:
+        said.append(f"and {len(damaged) - SHOWN} more like these")
     said += [f"note: {note}" for note in record.notes]
     said.append(f"judged on {len(record.pictures)} pictures ({record.origin}) against {record.reference}")
     before, found = record.kept_before, [entry for entry in record.keep if entry.node not in record.kept_before]
