@@ -5,6 +5,8 @@ PYTHON ?= python3
 GPU ?= $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU' && echo 1 || echo 0)
 # A model directory or ModelScope id for `demo`; the stand-in is written to model/ when this is empty.
 MODEL ?=
+# For `bench`, for example `--batches 1,8,64 --seconds 1`.
+BENCH_FLAGS ?=
 # For tools/gpu_proof.py, for example `--budget 600`.
 PROOF_FLAGS ?=
 # For pip, for example `--extra-index-url URL`.
@@ -20,10 +22,13 @@ RUN := $(PY) -m face3d_trt
 STAMP := .venv/.installed-$(shell printf '%s' '$(EXTRAS) $(CURDIR)' | cksum | cut -d' ' -f1)
 PHOTO := build/demo/astronaut.png
 REPORT := build/demo/report.html
+BENCH := build/bench
+BENCH_SMALL := min=1x3x224x224,opt=1x3x224x224,max=4x3x224x224
+BENCH_LARGE := min=1x3x224x224,opt=256x3x224x224,max=256x3x224x224
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-gpu gpu-proof check clean distclean
+.PHONY: help install demo bench test test-gpu gpu-proof check clean distclean
 
 help: ## Explain these targets.
 	@echo "face3d-trt: 3D face reconstruction as TensorRT engines"
@@ -32,7 +37,7 @@ help: ## Explain these targets.
 	@echo
 	@echo "  PYTHON=python3.12   which CPython (3.10 to 3.13) makes .venv"
 	@echo "  GPU=0 or GPU=1      install without or with the GPU packages; found out by itself"
-	@echo "  MODEL=DIR or ID     the model of \`make demo\`; without it, a stand-in in model/"
+	@echo "  MODEL=DIR or ID     the model of \`make demo\` and \`make bench\`; without it, a stand-in in model/"
 	@echo "  PIP_FLAGS=...       more options for pip install"
 
 install: $(STAMP) ## Install into .venv; does nothing when nothing changed.
@@ -69,6 +74,21 @@ demo: $(STAMP) $(PHOTO) ## Model, ONNX, fp16 and int8 engines, and a report of t
 	$(RUN) build --fp16
 	$(RUN) build --int8 --calib calibration/
 	$(RUN) compare --images $(PHOTO) --report $(REPORT)
+
+# Plans where there is a GPU; elsewhere ONNX Runtime quantizes for itself.
+bench: $(STAMP) ## Backends side by side on this machine, and a report: build/bench/bench.html.
+	$(if $(MODEL),,$(RUN) standin model/)
+	$(RUN) export --model '$(or $(MODEL),model/)' -o $(BENCH)/face3d.onnx
+ifeq ($(GPU),1)
+	$(RUN) build --fp16 --onnx $(BENCH)/face3d.onnx --profile '$(BENCH_SMALL)' --profile '$(BENCH_LARGE)'
+	$(RUN) build --int8 --calib calibration/ --onnx $(BENCH)/face3d.onnx --profile '$(BENCH_SMALL)' --profile '$(BENCH_LARGE)'
+	$(RUN) bench --plan $(BENCH)/face3d.fp16.plan --plan $(BENCH)/face3d.int8.plan --transfers \
+	  --model '$(or $(MODEL),model/)' --onnx $(BENCH)/face3d.onnx --json $(BENCH)/bench.json $(BENCH_FLAGS)
+else
+	$(RUN) bench --model '$(or $(MODEL),model/)' --onnx $(BENCH)/face3d.onnx --calib calibration/ --batches 1,8 \
+	  --json $(BENCH)/bench.json $(BENCH_FLAGS)
+endif
+	$(RUN) bench report $(BENCH)/bench.json -o $(BENCH)/bench.html
 
 test: $(STAMP) ## The whole test suite; needs no GPU.
 	$(PY) -m pytest $(PYTEST_FLAGS)

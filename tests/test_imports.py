@@ -84,6 +84,11 @@ def test_the_runtime_loads_what_computes_only_when_an_engine_is_opened():
     assert loaded_by("\n".join(f"import face3d_trt.{module}" for module in RUNTIME), (*HEAVY, "cuda", "cupy")) == []
 
 
+def test_benching_a_plan_needs_nothing_that_made_it():
+    rooms = ("cli.bench", "bench.run", "bench.child", "bench.trt", "bench.truth", "bench.error", "bench.show")
+    assert loaded_by("\n".join(f"import face3d_trt.{room}" for room in rooms), (*HEAVY, "PIL", "pynvml")) == []
+
+
 def test_public_names_are_those_that_resolve():
     assert sorted(face3d_trt.__all__) == sorted(dir(face3d_trt))
     for name in face3d_trt.__all__:
@@ -101,6 +106,6 @@ def test_the_tests_for_a_gpu_are_found_on_a_machine_that_only_runs_engines():
     assert result.returncode == 0, result.stdout + result.stderr
     found = {line.partition("::")[0] for line in result.stdout.splitlines() if "::" in line}
     in_the_folder = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "gpu").glob("test_*.py")}
-    elsewhere = {"engine/test_api.py", "engine/test_loaded.py", "runtime/test_ort.py"}
+    elsewhere = {"engine/test_api.py", "engine/test_loaded.py", "runtime/test_ort.py", "bench/test_resident.py"}
     monitor = {f"monitor/test_{name}.py" for name in ("limits", "metrics", "monitor", "nvml")}
     assert found == in_the_folder | {f"tests/{name}" for name in elsewhere | monitor}

@@ -86,6 +86,7 @@ def test_documented_commands_exist_with_their_options(document, command):
         return
     assert words[0] in VERBS, f"{document} shows a command that does not exist"
     verb = VERBS[words[0]]
+    verb = getattr(verb, "commands", {}).get(next(iter(words[1:]), ""), verb)  # `bench report`
     known = {"--help"} | {option for p in verb.params for option in (*p.opts, *p.secondary_opts)}
     used = {word.partition("=")[0] for word in words[1:] if re.match(r"--?[a-zA-Z]", word)}
     assert used <= known, f"{document} shows options that do not exist"

@@ -12,19 +12,15 @@ Exit code 1: a step failed, or a claim is missed.
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
-import time
-import traceback
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
-from proof import machine
-from proof.children import be_child, function
+from proof.being import be_step, use_this_checkout
+from proof.children import be_child
 from proof.report import put_into, report
-from proof.results import NotHere, Result, Settings, read
+from proof.results import Settings, read
 from proof.runner import Launcher, run_steps
 from proof.steps import STEPS, Side, choose
 
@@ -33,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run steps and write the report; or be one step, or a child of one."""
-    _use_this_checkout()
+    use_this_checkout()
     chosen = _parser().parse_args(words)
     if chosen.child:
         be_child(*chosen.child)
@@ -43,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
     settings = Settings(out, graphs, chosen.largest, chosen.scale, chosen.device)
     out.mkdir(parents=True, exist_ok=True)
     if chosen.run_step:
-        return _be_step(chosen.run_step, settings)
+        return be_step(*choose([chosen.run_step]), settings)
     return _run(chosen, settings)
 
 
@@ -68,14 +64,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--run-step", help=argparse.SUPPRESS)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     return parser
-
-
-def _use_this_checkout() -> None:
-    """For this process and all that it starts, whatever is installed."""
-    source = str(ROOT / "src")
-    sys.path.insert(0, source)
-    others = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", source)]
-    os.environ["PYTHONPATH"] = os.pathsep.join([source, *others])
 
 
 def _run(chosen: argparse.Namespace, settings: Settings) -> int:
@@ -129,32 +117,6 @@ def _write_report(settings: Settings, command: str, document: Path | None) -> bo
         print(f"{claim.verdict:<8} {claim.number} {claim.text}: {claim.found or '-'} (wanted {claim.wanted})")
     print(f"report: {document or path}")
     return any(claim.verdict == "MISS" for claim in claims)
-
-
-def _be_step(name: str, settings: Settings) -> int:
-    """Measure, and write the result."""
-    (step,) = choose([name])
-    begun, figures, skipped = time.monotonic(), {}, None
-    try:
-        figures = function(step.home)(settings, **step.arguments)
-    except NotHere as reason:
-        skipped = str(reason)
-    except Exception:
-        traceback.print_exc()
-        return 1
-    Result(
-        step=step.name,
-        files=tuple(figures.pop("files", ())),
-        figures=figures,
-        seconds=round(time.monotonic() - begun, 1),
-        when=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        command=shlex.join([sys.executable, *sys.argv]),
-        versions=machine.versions(),
-        gpu=machine.gpu(settings.device),
-        scale=settings.scale,
-        skipped=skipped,
-    ).write(settings.out)
-    return 0
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -45,17 +46,8 @@ def main() -> None:
     assert model.morphable is not None
     meter = Meter(Decoder.of(model.morphable), find_similarity())
     camera = Camera(model.network, Renderer(model.morphable), chosen.seed)
-    truth = random_coeffs(chosen.pictures, camera.generator)
-    pictures, found = camera.take(truth)
-    columns = {
-        "own error": meter.measure(truth.numpy(), found),
-        "second photo": meter.measure(found, camera.take(truth)[1]),
-    }
-    changed = random_coeffs(chosen.pictures, camera.generator)
-    for group in ("identity", "texture"):
-        changed[:, GROUPS[group]] = truth[:, GROUPS[group]]
-    other = meter.measure(person(found), person(camera.take(changed)[1]))
-    columns["other photo"] = {name: other[name] for name in OF_THE_PERSON if name in other}
+    pictures, truth, found = unseen(camera, chosen.pictures)
+    columns = own_columns(meter, camera, truth, found)
     for path in chosen.graphs:
         columns[path.name] = meter.measure(found, run(path, pictures))
     width, height, depth = meter.decoder.head_mm
@@ -69,12 +61,19 @@ def main() -> None:
 
 
 class Camera:
-    """Photographs random faces, and asks the network what it sees."""
+    """Photographs random faces, and asks the network what it sees.
 
-    def __init__(self, network: torch.nn.Module, renderer: Renderer, seed: int) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
-        self._network = network
-        self._renderer = renderer
+    Args:
+        network: float32.
+        renderer: Of the network's morphable model.
+        seed: Of all that is random.
+        device: Where all of it is done; the same seed gives other pictures on another kind of device.
+    """
+
+    def __init__(self, network: torch.nn.Module, renderer: Renderer, seed: int, device: str = "cpu") -> None:
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self._network = network.to(device)
+        self._renderer = renderer.to(device)
 
     @torch.inference_mode()
     def take(self, coeffs: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -83,10 +82,40 @@ class Camera:
         for part in coeffs.split(AT_ONCE):
             drawn = self._renderer(part, random_backgrounds(len(part), self.generator))
             taken = (photograph(drawn, self.generator) * 255).round() / 255
-            pictures.append(taken.numpy())
-            found.append(self._network(taken).numpy())
+            pictures.append(taken.cpu().numpy())
+            found.append(self._network(taken).cpu().numpy())
             print(".", end="", file=sys.stderr, flush=True)
         return np.concatenate(pictures), np.concatenate(found)
+
+
+def unseen(camera: Camera, count: int) -> tuple[np.ndarray, torch.Tensor, np.ndarray]:
+    """Pictures (N, 3, 224, 224) of random faces, their true coefficients (N, 257), and those that the network finds."""
+    truth = random_coeffs(count, camera.generator)
+    pictures, found = camera.take(truth)
+    return pictures, truth, found
+
+
+def own_columns(
+    meter: Meter, camera: Camera, truth: torch.Tensor, found: np.ndarray
+) -> dict[str, dict[str, np.ndarray]]:
+    """By what is compared and measure, a value for each picture; see above.
+
+    Args:
+        meter: Of the morphable model.
+        camera: Which has taken the pictures.
+        truth: (N, 257).
+        found: What the network finds in these pictures, (N, 257).
+    """
+    columns = {
+        "own error": meter.measure(truth.cpu().numpy(), found),
+        "second photo": meter.measure(found, camera.take(truth)[1]),
+    }
+    changed = random_coeffs(len(truth), camera.generator)
+    for group in ("identity", "texture"):
+        changed[:, GROUPS[group]] = truth[:, GROUPS[group]]
+    other = meter.measure(person(found), person(camera.take(changed)[1]))
+    columns["other photo"] = {name: other[name] for name in OF_THE_PERSON if name in other}
+    return columns
 
 
 def person(coeffs: np.ndarray) -> np.ndarray:
@@ -105,12 +134,22 @@ def run(path: Path, pictures: np.ndarray) -> np.ndarray:
     return np.concatenate(answers)
 
 
-def cell(name: str, values: np.ndarray) -> str:
+def of_all(name: str, values: np.ndarray) -> tuple[float, float, float]:
     """Median, what 95 % keep, worst."""
-    low = MEASURES[name].better == "low"
-    shares = (50, 95, 100) if low else (50, 5, 0)
-    digits = 5 if not MEASURES[name].unit else 3 if low else 1
-    return " / ".join(f"{np.percentile(values, share):.{digits}f}" for share in shares)
+    shares = (50, 95, 100) if MEASURES[name].better == "low" else (50, 5, 0)
+    median, most, worst = (float(np.percentile(values, share)) for share in shares)
+    return median, most, worst
+
+
+def cell(name: str, values: np.ndarray) -> str:
+    """`of_all` as text."""
+    return shown(name, of_all(name, values))
+
+
+def shown(name: str, values: Iterable[float]) -> str:
+    """Figures of one measure, with as many digits as it has."""
+    digits = 5 if not MEASURES[name].unit else 3 if MEASURES[name].better == "low" else 1
+    return " / ".join(f"{value:.{digits}f}" for value in values)
 
 
 if __name__ == "__main__":

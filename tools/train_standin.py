@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from lines import Lines
 
 from face3d_trt.model.morphable import MorphableModel
 from face3d_trt.model.network import ReconNet
@@ -21,25 +22,6 @@ from face3d_trt.model.quality import measure_quality
 from face3d_trt.model.train import TEST_SEED, TrainOptions, train
 
 TEST_PICTURES = 1024
-
-
-class Lines:
-    """A reporter for logs: a line every half minute."""
-
-    def __init__(self) -> None:
-        self._last = 0.0
-
-    def stage(self, text: str) -> None:
-        """Print a line."""
-        print(text, flush=True)
-
-    warn = stage
-
-    def progress(self, text: str, done: int, total: int) -> None:
-        """Print at most one line in half a minute."""
-        if time.monotonic() - self._last > 30:
-            self._last = time.monotonic()
-            print(f"{done:5d} of {total} s  {text}", flush=True)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ Importing this package costs nothing: torch, onnx, modelopt and tensorrt are imp
 
     from face3d_trt import export_onnx, build_engine, compare    # on the machine that builds
     from face3d_trt import open_engine, Engine                   # on the machine that serves
+    from face3d_trt import FastModel, FastOptions                # the fast PyTorch path, where TensorRT cannot be had
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from face3d_trt.engine.build import build_engine as build_engine
     from face3d_trt.graph.export import ExportOptions as ExportOptions
     from face3d_trt.graph.export import export_onnx as export_onnx
+    from face3d_trt.model.fast import FastModel as FastModel
+    from face3d_trt.model.fast import FastOptions as FastOptions
     from face3d_trt.parity.compare import CompareOptions as CompareOptions
     from face3d_trt.parity.compare import compare as compare
     from face3d_trt.runtime.engine import Engine as Engine
@@ -34,6 +37,8 @@ _HOMES = {
     "ExportOptions": "face3d_trt.graph.export",
     "export_onnx": "face3d_trt.graph.export",
     "FaceEngine": "face3d_trt.runtime.interface",
+    "FastModel": "face3d_trt.model.fast",
+    "FastOptions": "face3d_trt.model.fast",
     "open_engine": "face3d_trt.runtime.open",
     "OrtEngine": "face3d_trt.runtime.ort",
 }
@@ -43,6 +48,8 @@ __all__ = [
     "Engine",
     "ExportOptions",
     "FaceEngine",
+    "FastModel",
+    "FastOptions",
     "OrtEngine",
     "__version__",
     "build_engine",

@@ -13,6 +13,7 @@ Face3DError
 ├── MissingError            exit 3: this machine lacks a package, a model, a GPU, space or a permission
 │   └── StorageError        the disk is full or the folder cannot be written
 ├── EngineError             exit 1: an engine that is closed, belongs to another process, or failed while it ran
+├── StoppedError            exit 1: a run that ended before its work was done; what was done is kept
 └── BuildError              exit 1: TensorRT, or a precision pass, refused the graph
 
 A comparison that fails its limits is no error: it is a Verdict, and the command's exit code is 1.
@@ -103,3 +104,7 @@ class EngineError(Face3DError):
 
 class BuildError(Face3DError):
     """TensorRT, or a precision pass, refused the graph."""
+
+
+class StoppedError(Face3DError):
+    """A run that ended before its work was done: a full disk, an engine that fails. What was done is kept."""

@@ -115,10 +115,14 @@ def check_output(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def output_lock(path: Path) -> Iterator[None]:
+def output_lock(path: Path, what: str = "build") -> Iterator[None]:
     """Hold `path` for this process's thread alone, without a trace: for work whose several outputs have to agree.
 
     Where the file system has no locks, nothing is held.
+
+    Args:
+        path: What is held.
+        what: Of it is running where it is held.
 
     Raises:
         StorageError: Another process or thread holds it.
@@ -134,8 +138,8 @@ def output_lock(path: Path) -> Iterator[None]:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
                     raise StorageError(
-                        f"cannot write {path}: another build of it is running; nothing was changed",
-                        allowed="one build of the same output at a time",
+                        f"cannot write {path}: another {what} of it is running; nothing was changed",
+                        allowed=f"one {what} of the same output at a time",
                         run="the same command once the other has ended, or -o with another name",
                     ) from error
                 except OSError as error:

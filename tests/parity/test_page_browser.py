@@ -8,56 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.browser import Tab, browser, find_chromium
+from tests.browser import CONTRASTS, CUT, VIEWS, Tab, browser, find_chromium
 from tests.parity.pages import made, odd
 
 from face3d_trt.parity.page.write import PageOptions, write_page
 
 if TYPE_CHECKING:
     from face3d_trt.decode import Decoder
-
-A4 = 718  # CSS px between the margins
-VIEWS = {
-    "light": {"width": 1200},
-    "dark": {"width": 1200, "dark": True},
-    "narrow": {"width": 390},
-    "narrow and dark": {"width": 390, "dark": True},
-    "paper": {"width": A4, "media": "print"},
-    "paper of a dark screen": {"width": A4, "media": "print", "dark": True},
-}
-# For each text: its contrast against the nearest background that is painted, by WCAG 2.2, and what is asked of it.
-CONTRASTS = """
-(() => {
-  const channel = c => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
-  const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const behind = element => {
-    for (let e = element; e; e = e.parentElement) {
-      const colour = numbers(getComputedStyle(e).backgroundColor);
-      if (colour.length === 3 || colour[3] === 1) return colour;
-      if (colour[3] > 0) throw new Error("half transparent: " + e.className);
-    }
-    return [255, 255, 255];
-  };
-  const found = [];
-  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (texts.nextNode()) {
-    const element = texts.currentNode.parentElement, style = getComputedStyle(element);
-    if (!texts.currentNode.data.trim() || !element.getClientRects().length || element.tagName === "title") continue;
-    const ink = light(numbers(element.namespaceURI.endsWith("svg") ? style.fill : style.color));
-    const paper = light(behind(element));
-    const contrast = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
-    found.push([contrast, texts.currentNode.data.trim().slice(0, 40)]);
-  }
-  return found;
-})()
-"""
-# Whatever sticks out of the page, or (on paper, where nobody scrolls) out of its table.
-CUT = """
-[...document.querySelectorAll("body *")].filter(e =>
-  e.getBoundingClientRect().right > innerWidth + 1 && (matchMedia("print").matches || !e.closest(".scroll"))
-).map(e => `${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 40)}`)
-"""
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,7 @@ class FakeDevice:
         self.streams[stream.handle] = stream
         return stream
 
-    def event(self, *, blocking: bool = False) -> FakeEvent:
+    def event(self, *, blocking: bool = False, timed: bool = False) -> FakeEvent:
         self.need_current()
         return FakeEvent(self)
 
@@ -299,18 +299,28 @@ class FakeEvent(FakeResource):
     def __init__(self, device: FakeDevice) -> None:
         self.ticket = threading.Event()
         self.ticket.set()
+        self.reached: list[float] = []  # when the stream came to it
         super().__init__(device)
 
     def record(self, stream: FakeStream) -> None:
         assert stream.capturing is None
-        ticket = threading.Event()
-        stream.put(ticket.set)
+        ticket, reached = threading.Event(), []
+
+        def reach() -> None:
+            reached.append(time.perf_counter())
+            ticket.set()
+
+        stream.put(reach)
+        self.reached = reached
         self.ticket = ticket  # last: an interrupted record has recorded nothing
 
     def synchronize(self) -> None:
         wait_for(self.ticket)
         if self.device.failed:
             raise FakeCudaError(self.device.failed)
+
+    def ms_since(self, earlier: FakeEvent) -> float:
+        return (self.reached[0] - earlier.reached[0]) * 1000
 
     def query(self) -> bool:
         return self.ticket.is_set()

@@ -1,49 +1,13 @@
-"""Statistics of the proof against what they have to be by hand."""
+"""Memory figures of the proof against what they have to be by hand."""
 
 from __future__ import annotations
 
-import itertools
 import os
 
 import pytest
-from tools.proof.stats import alternately, fastest, gpu_growth, growth, latencies, steady
+from tools.proof.stats import gpu_growth, growth
 
 from face3d_trt.monitor.memory import GpuMemory
-
-
-def test_a_measurement_ends_once_three_windows_agree() -> None:
-    windows = iter([9.0, 5.0, 4.02, 4.0, 4.1, 999.0])
-    found = steady(lambda: next(windows))
-    assert (found.value, found.stable) == (4.02, True)
-    assert found.windows == (9.0, 5.0, 4.02, 4.0, 4.1)
-    assert found.spread == pytest.approx(4.1 / 4.0 - 1)
-
-
-def test_a_machine_that_never_settles_is_marked_and_gives_its_calmest_stretch() -> None:
-    windows = itertools.cycle([1.0, 2.0, 3.0, 4.0, 4.4, 4.8, 1.0])
-    found = steady(lambda: next(windows), most=14)
-    assert not found.stable
-    assert found.value == 4.4
-    assert len(found.windows) == 14
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0])
-def test_a_window_that_measured_nothing_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="window measured"):
-        steady(lambda: value)
-
-
-def test_turns_cancel_a_drift_that_would_look_like_a_difference() -> None:
-    slow = itertools.count(100, 1)  # the machine gets slower with every window
-    first, second = alternately(lambda: next(slow) * 1.0, lambda: next(slow) * 1.1, rounds=51)
-    assert second / first == pytest.approx(1.1, rel=0.01)
-
-
-def test_percentiles_of_calls_are_milliseconds() -> None:
-    calls = [1_000_000 * n for n in range(101)]  # 0 to 100 ms, evenly: the p-th percentile is p ms
-    found = latencies(calls[::-1])
-    assert (found["p50"], found["p90"], found["p99"]) == (50.0, 90.0, 99.0)
-    assert (found["min"], found["max"], found["calls"]) == (0.0, 100.0, 101)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +54,3 @@ def test_this_process_is_found_among_those_of_a_container_and_stays_the_same_one
 def test_two_that_came_at_once_cannot_be_told_apart_unless_one_has_this_number() -> None:
     assert Listed({}, {12: 7, 13: 8}).process() is None
     assert Listed({}, {os.getpid(): 7, 13: 8}).process() == 7
-
-
-def test_the_faster_way_is_taken() -> None:
-    slow, fast = itertools.cycle([4_600_000, 8_000_000, 620_000]), itertools.cycle([700_000])
-    best, medians = fastest({"torch": lambda: next(slow), "numpy": lambda: next(fast)}, 30)
-    assert (best, medians) == ("numpy", {"torch": 4.6, "numpy": 0.7})

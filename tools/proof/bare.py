@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from face3d_trt.bench.timing import Steady, steady
+
 from .pictures import SETS, SIDE, random_input
-from .stats import Steady, steady
 
 if TYPE_CHECKING:
     from face3d_trt.engine.loaded import LoadedPlan
@@ -160,7 +161,7 @@ def rate(milliseconds: float, batch: int) -> float:
 
 def measured(loop: BareLoop, calls: int) -> dict[str, Any]:
     """`{"ms", "rate", "spread", "stable", "windows", "single"}`; `single`: latencies, of small batches only."""
-    from .stats import latencies
+    from face3d_trt.bench.timing import latencies
 
     figures = loop.steady()
     single = latencies(loop.single(calls)) if loop.batch <= 4 else None

@@ -16,8 +16,8 @@ STAGE_BLOCKS = (3, 4, 6, 3)  # of ResNet50, He et al. 2015, table 1
 _CONVOLUTION = re.compile(r"backbone\.(?:layer\d\.\d+\.)?(?:conv\d|downsample\.0)(?=/Conv(?![\w.]))")
 
 
-def run(settings: Settings, name: str, graph: str, precision: str, profiles: str) -> dict[str, Any]:
-    """Build one plan.
+def run(settings: Settings, name: str, graph: str, precision: str, profiles: str, gate: bool = True) -> dict[str, Any]:
+    """Build one plan; without a gate, one that fails it gets its name too.
 
     Returns:
         `{"command", "seconds", "cached", "plan_bytes", "precision", "profiles", "layers", "convolutions", "inspected",
@@ -36,6 +36,7 @@ def run(settings: Settings, name: str, graph: str, precision: str, profiles: str
     words += ["--timing-cache", cache] if find_flavour().has_timing_cache else []
     for shapes in profile_texts(profiles, graph.split(".")[1], settings.largest):
         words += ["--profile", shapes]
+    words += [] if gate else ["--no-gate"]
     called = face3d(*words, "-o", plan, folder=settings.out)
     manifest = Manifest.read(manifest_path(plan))
     found = backbone(manifest.engine_layers)

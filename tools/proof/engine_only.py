@@ -42,8 +42,9 @@ def _rates(settings: Settings, name: str) -> dict[str, Any]:
 
 def _front(settings: Settings, precision: str, batch: int = 256) -> dict[str, float]:
     """Both engines in turns: the share by which the one with the front takes longer."""
+    from face3d_trt.bench.timing import alternately
+
     from .bare import BareLoop, load
-    from .stats import alternately
 
     batch = min(batch, settings.largest)
     plans = [load(settings.plan(f"{layout}_{precision}")) for layout in ("float32", "uint8")]

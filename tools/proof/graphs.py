@@ -67,7 +67,7 @@ def _make(settings: Settings, name: str) -> list[str]:
         f"--{precision}",
         "--typed-only",
         "--for",
-        _generation(settings),
+        generation(settings),
     ]
     if precision == "int8":
         words += _calibration(folder, size)
@@ -76,7 +76,7 @@ def _make(settings: Settings, name: str) -> list[str]:
     return lines
 
 
-def _generation(settings: Settings) -> str:
+def generation(settings: Settings) -> str:
     """What `--for` is told: the TensorRT that the other interpreter has."""
     machine = read("machine_engine", settings.out)
     if machine is None:

@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from face3d_trt.bench.timing import Steady, latencies, steady
+
 from .pictures import SETS, random_input
-from .stats import Steady, latencies, steady
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from .claims import Claim, Results
     from .results import Result
 
-BEGIN, END = "<!-- written by tools/gpu_proof.py: begin -->", "<!-- written by tools/gpu_proof.py: end -->"
+Marks = tuple[str, str]
+
+
+def marks_of(script: str) -> Marks:
+    """The lines of a document between which a script writes."""
+    return f"<!-- written by tools/{script}: begin -->", f"<!-- written by tools/{script}: end -->"
+
+
+BEGIN, END = marks_of("gpu_proof.py")
 
 
 def report(results: Mapping[str, Result], command: str) -> tuple[str, list[Claim]]:
@@ -31,13 +39,14 @@ def report(results: Mapping[str, Result], command: str) -> tuple[str, list[Claim
     return "\n\n".join(parts) + "\n", judged
 
 
-def put_into(document: Path, text: str) -> None:
-    """Put the tables between the two marks of a document; at its end where it has none yet."""
+def put_into(document: Path, text: str, marks: Marks = (BEGIN, END)) -> None:
+    """Put a text between the two marks of a document; at its end where it has none yet."""
+    begin, end = marks
     before = document.read_text(encoding="utf-8") if document.is_file() else "# What was proven on a GPU\n"
-    block = f"{BEGIN}\n\n{text}\n{END}"
-    if BEGIN in before and END in before:
-        head, rest = before.split(BEGIN, 1)
-        whole = head + block + rest.split(END, 1)[1]
+    block = f"{begin}\n\n{text}\n{end}"
+    if begin in before and end in before:
+        head, rest = before.split(begin, 1)
+        whole = head + block + rest.split(end, 1)[1]
     else:
         whole = f"{before.rstrip()}\n\n{block}\n"
     document.write_text(whole, encoding="utf-8")

@@ -48,6 +48,11 @@ class Settings:
         """What a step printed."""
         return self.out / f"{step}.log"
 
+    def words(self) -> list[str]:
+        """These settings as the options of the command that is a step."""
+        words = ["--out", str(self.out), "--graphs", str(self.graphs), "--largest", str(self.largest)]
+        return [*words, "--scale", str(self.scale), "--device", str(self.device)]
+
 
 @dataclass(frozen=True)
 class Result:

@@ -96,7 +96,7 @@ class Launcher:
     """Starts a step as a process of its own.
 
     Args:
-        script: tools/gpu_proof.py.
+        script: What is a step when it is told `--run-step`, such as tools/gpu_proof.py.
         settings: Handed on.
         interpreters: The command of each side's Python.
     """
@@ -108,10 +108,7 @@ class Launcher:
 
     def command(self, step: Step) -> list[str]:
         """The words of the step's command line."""
-        settings = self._settings
-        words = [str(self._script), "--run-step", step.name, "--out", str(settings.out)]
-        words += ["--graphs", str(settings.graphs), "--largest", str(settings.largest)]
-        words += ["--scale", str(settings.scale), "--device", str(settings.device)]
+        words = [str(self._script), "--run-step", step.name, *self._settings.words()]
         return [*interpreter_words(self._interpreters[step.side]), *words]
 
     def __call__(self, step: Step, seconds: float) -> int:

@@ -29,11 +29,11 @@ def eager(batch: int, device: int) -> dict[str, Any]:
     import torch
 
     from .pictures import random_input
-    from .torch_best import full_network
+    from .torch_best import full_model
 
     where = torch.device("cuda", device)
     with torch.inference_mode():
-        network = full_network().to(where)
+        network = full_model().network.to(where)
         rows = torch.from_numpy(random_input(batch, "float32", 0)).to(where)
         for _ in range(RUNS):
             network(rows).cpu()

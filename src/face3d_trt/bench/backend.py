@@ -67,7 +67,9 @@ class Source:
         onnx: The float32 graph of `export`.
         plan: A TensorRT plan, or a typed ONNX file.
         device: Index of the GPU; None: the CPU.
-        compile_limit_s: Seconds that compiling one case may take.
+        compile_limit_s: Seconds that compiling one case may take; the bench ends a process that takes longer.
+        calib: Aligned crops, for a backend that quantizes by itself.
+        folder: Of this run, for what a backend has to write; it goes with the run.
     """
 
     model: Path | None = None
@@ -75,6 +77,8 @@ class Source:
     plan: Path | None = None
     device: int | None = None
     compile_limit_s: float = 120.0
+    calib: Path | None = None
+    folder: Path | None = None
 
 
 class Ready(Protocol):

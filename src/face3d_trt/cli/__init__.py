@@ -14,7 +14,21 @@ from typing import Any
 
 import typer
 
-from face3d_trt.cli import bisect, build, calib, compare, doctor, export, inspect, monitor, standin
+from face3d_trt.cli import (
+    bench,
+    bench_compare,
+    bench_report,
+    bisect,
+    build,
+    calib,
+    compare,
+    doctor,
+    export,
+    inspect,
+    monitor,
+    reconstruct,
+    standin,
+)
 
 app = typer.Typer(
     name="face3d-trt",
@@ -29,7 +43,7 @@ class _Interrupted(Exception):  # noqa: N818  it is no error
     """Ctrl-C, carried past Typer, which would end the process on KeyboardInterrupt without a word."""
 
 
-def _add(name: str, function: Callable[..., None]) -> None:
+def _guarded(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> None:
         try:
@@ -37,7 +51,20 @@ def _add(name: str, function: Callable[..., None]) -> None:
         except KeyboardInterrupt as interrupt:
             raise _Interrupted from interrupt
 
-    app.command(name)(run)
+    return run
+
+
+def _add(name: str, function: Callable[..., None]) -> None:
+    app.command(name)(_guarded(function))
+
+
+def _add_group(name: str, function: Callable[..., None], **commands: Callable[..., None]) -> None:
+    """A command that has others below it."""
+    group = typer.Typer(invoke_without_command=True, pretty_exceptions_enable=False)
+    group.callback()(_guarded(function))
+    for each, run in commands.items():
+        group.command(each)(_guarded(run))
+    app.add_typer(group, name=name)
 
 
 _add("standin", standin.command)
@@ -46,6 +73,8 @@ _add("calib", calib.command)
 _add("build", build.command)
 _add("compare", compare.command)
 _add("bisect", bisect.command)
+_add("reconstruct", reconstruct.command)
+_add_group("bench", bench.command, report=bench_report.command, compare=bench_compare.command)
 _add("inspect", inspect.command)
 _add("monitor", monitor.command)
 _add("doctor", doctor.command)

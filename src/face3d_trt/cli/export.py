@@ -40,12 +40,18 @@ def command(
         Input, typer.Option(help="float32: (batch, 3, height, width), 0..1. uint8: (batch, height, width, 3).")
     ] = Input.float32,
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file.")] = Path(DEFAULT_ONNX),
+    face: Annotated[
+        bool,
+        typer.Option(
+            help="Write the morphable model beside the ONNX file (NAME.face.npz), for reconstruct; has its licence."
+        ),
+    ] = True,
 ) -> None:
     """Model to ONNX, with dynamic batch, height and width; checked against PyTorch before it gets its name."""
     from face3d_trt.cli.console import RichReporter
     from face3d_trt.graph.export import ExportOptions, export_onnx
 
-    options = ExportOptions(model=model, outputs=outputs.value, input=input.value, output=output)
+    options = ExportOptions(model=model, outputs=outputs.value, input=input.value, output=output, face=face)
     info = export_onnx(options, RichReporter())
     size = output.stat().st_size / 1e6
     typer.echo(f"{output}: {size:.1f} MB, weights: {info.weights}, outputs: {info.outputs}, input: {info.input}")

@@ -42,12 +42,14 @@ class ExportOptions:
             bases.
         input: `float32` (batch, 3, height, width) RGB 0..1, or `uint8` (batch, height, width, 3) RGB.
         output: The ONNX file.
+        face: Write the morphable model beside it as well, for `reconstruct`, where the model has one.
     """
 
     model: str = DEFAULT_MODEL
     outputs: Literal["coeffs", "mesh"] = "coeffs"
     input: Literal["float32", "uint8"] = "float32"
     output: Path = Path(DEFAULT_ONNX)
+    face: bool = True
 
 
 def export_onnx(options: ExportOptions, report: Reporter = SILENT) -> ModelInfo:
@@ -75,11 +77,14 @@ def export_onnx(options: ExportOptions, report: Reporter = SILENT) -> ModelInfo:
         require(package, "export", "export")
     require("onnxruntime", "cpu", "the check after export")
     from face3d_trt.graph.check import check_export
+    from face3d_trt.graph.face import face_file_beside, face_file_of
     from face3d_trt.model.load import load_model
     from face3d_trt.model.reference import reference_module
+    from face3d_trt.reconstruct.facefile import write_face_file
 
     report.stage(f"load     {options.model}")
     model = load_model(options.model, morphable=options.outputs == "mesh")
+    face = face_file_of(options.model) if options.face else None
     reference = reference_module(model, options.outputs, options.input)
     info = model_info(model, options)
     report.stage(f"export   {options.output} (opset {OPSET}, dynamic batch, height, width)")
@@ -88,6 +93,9 @@ def export_onnx(options: ExportOptions, report: Reporter = SILENT) -> ModelInfo:
     with write_beside(options.output) as temporary:
         require("onnx", "export", "export").save(graph, temporary)
         check_export(temporary, reference, options, report)
+    if face is not None:
+        report.stage(f"face     {face_file_beside(options.output)} (the morphable model, with its licence)")
+        write_face_file(face_file_beside(options.output), face)
     return info
 
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 TEST_SEED = 1_000_003  # test pictures; training uses (seed + 1) * STEP_STRIDE + step, far above
 STEP_STRIDE = 1_000_000_000
 SAVE_EVERY_S = 60.0
+# Peak learning rate at the small stand-in's width. A step of Adam changes a layer's output in proportion to the number
+# of its inputs, so a wider network wants a lower rate: Yang et al. 2022, "Tensor Programs V".
+RATE, RATE_WIDTH = 3e-3, 16
 LAYOUT = torch.channels_last  # what the GPU's convolutions want
 AVERAGE_FROM = 0.5  # share of the time after which weights are averaged; before it they change too fast
 AVERAGE_DECAY = 0.998
@@ -54,7 +57,7 @@ class TrainOptions:
     Attributes:
         seconds: Time to train, without start-up; the learning rate falls over this time.
         batch: Pictures of a step; None: 512 on a GPU, 16 on a CPU.
-        learning_rate: Peak of the cosine schedule of AdamW.
+        learning_rate: Peak of the cosine schedule of AdamW; None: what suits the network's width.
         weight_decay: Of AdamW, on convolution weights only.
         seed: Of the weights and of the pictures.
         checkpoint: File to save to every minute, and to go on from; None: neither.
@@ -62,7 +65,7 @@ class TrainOptions:
 
     seconds: float
     batch: int | None = None
-    learning_rate: float = 3e-3
+    learning_rate: float | None = None
     weight_decay: float = 0.05
     seed: int = 0
     checkpoint: Path | None = None
@@ -126,7 +129,8 @@ class _Run:
         self.average = AveragedModel(self.network, multi_avg_fn=_average(), use_buffers=True)
         self.forward, self.draw = _compiled(self.network, Renderer(morphable).to(self.device), self.device)
         groups = _parameter_groups(self.network, options.weight_decay)
-        self.optimizer = torch.optim.AdamW(groups, lr=options.learning_rate, fused=True)
+        self.rate = RATE * RATE_WIDTH / network.width if options.learning_rate is None else options.learning_rate
+        self.optimizer = torch.optim.AdamW(groups, lr=self.rate, fused=True)
         self.scale = loss_scale(self.device)
         self.progress = Progress()
 
@@ -157,10 +161,11 @@ class _Run:
 
     def step(self) -> Tensor:
         """One step on fresh pictures; the loss, not yet read from the GPU."""
-        options, done = self.options, self.progress.elapsed / self.options.seconds
+        done = self.progress.elapsed / self.options.seconds
         for group in self.optimizer.param_groups:
-            group["lr"] = options.learning_rate * schedule(done)
-        generator = torch.Generator(self.device).manual_seed((options.seed + 1) * STEP_STRIDE + self.progress.step)
+            group["lr"] = self.rate * schedule(done)
+        generator = torch.Generator(self.device)
+        generator.manual_seed((self.options.seed + 1) * STEP_STRIDE + self.progress.step)
         with torch.no_grad():
             pictures, coeffs = random_photographs(self.draw, self.batch, generator)
         loss = train_step(self.forward, self.optimizer, pictures, coeffs, self.scale)
@@ -181,6 +186,7 @@ class _Run:
         """What must be the same for a run to go on."""
         return {k: v for k, v in asdict(self.options).items() if k not in ("checkpoint", "batch")} | {
             "batch": self.batch,
+            "learning_rate": self.rate,
             "width": self.network.width,
         }
 

@@ -1,4 +1,4 @@
-"""One question to an ONNX file, answered without the onnx package: does it hold types that optimizations spoil?
+"""Questions to an ONNX file, answered without the onnx package: its metadata, and whether optimizations spoil it.
 
 ONNX Runtime's optimizations move and merge Q/DQ pairs with fp16 around them, and the result is wrong. So the graphs
 that `build` makes are run as they are written; the float32 graph of `export` is optimized. Field numbers: onnx.proto3.
@@ -7,9 +7,9 @@ that `build` makes are run as they are written; the float32 graph of `export` is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
-_GRAPH: Final = 7  # of ModelProto
+_GRAPH, _METADATA = 7, 14  # of ModelProto
+_KEY, _VALUE = 1, 2  # of StringStringEntryProto
 _NODE, _INITIALIZER = 1, 5  # of GraphProto
 _OP_TYPE, _DATA_TYPE = 4, 2  # of NodeProto, of TensorProto
 _LOW = {3, 10, 16}  # TensorProto.INT8, FLOAT16, BFLOAT16
@@ -36,6 +36,20 @@ def is_typed(model: bytes) -> bool:
         if field == _INITIALIZER and any(name == _DATA_TYPE and value in _LOW for name, value in _fields(part)):
             return True
     return False
+
+
+def metadata(model: bytes) -> dict[str, str]:
+    """The model's metadata.
+
+    Raises:
+        ValueError: These bytes are no ONNX model.
+    """
+    found = {}
+    for field, entry in _fields(memoryview(model)):
+        if field == _METADATA and not isinstance(entry, int):
+            parts = {name: bytes(text).decode() for name, text in _fields(entry) if not isinstance(text, int)}
+            found[parts.get(_KEY, "")] = parts.get(_VALUE, "")
+    return found
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:

@@ -128,6 +128,10 @@ class Event(Resource):
         """Wait until the GPU has come to it; at once if it was never recorded."""
         self.mark.synchronize()
 
+    def ms_since(self, earlier: Event) -> float:
+        """Milliseconds on the GPU from `earlier` to this one; both are timed, and the GPU has come to them."""
+        return float(earlier.mark.time_till(self.mark))
+
     def query(self) -> bool:
         """Whether the GPU has come to it."""
         return bool(self.mark.query())

@@ -1,0 +1,185 @@
+"""The photo, spread over the UV map: each texel is projected into the original photo and sampled there.
+
+Within a triangle places are interpolated linearly: at the training camera's distance of a metre the perspective over a
+millimetre of skin moves them by less than a thousandth of the triangle.
+
+What the photo does not show is painted with the model's albedo under the light that the network found, brought to the
+photo's colours by a gain that equals them where both are known and is smooth elsewhere (pull-push of Gortler et al.
+1996, "The Lumigraph", on local means). So the seam has a step neither in trust nor in local colour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from face3d_trt.errors import FaceError
+from face3d_trt.optional import require
+from face3d_trt.reconstruct.atlas import COLOURS_GRID, PLACES_GRID
+from face3d_trt.reconstruct.visibility import Buffer, trust
+
+if TYPE_CHECKING:
+    from face3d_trt.reconstruct.decoder import Face, FaceDecoder
+
+Array = npt.NDArray[Any]
+Pixels = npt.NDArray[np.uint8]
+
+GAIN_GRID = 32  # local means: 6 mm of skin
+GAIN_LIMITS = (0.2, 4.0)
+SHADE = 0.1  # by how much the light brightens or darkens what is painted, at most
+NEAR = 4  # px of the photo kept around the face: the reach of the filter
+DARK = 4.0  # added to both colours of a gain, 0 to 255: black is no colour to measure by
+
+
+@dataclass(frozen=True, eq=False)
+class Baked:
+    """A texture.
+
+    Attributes:
+        pixels: (size, size, 3) uint8 RGB, row 0 at v = 1; a flat colour where no surface is.
+        weight: (grid, grid) float32: how much of the photo is in it, 0 to 1.
+        visible: Share of the surface's texels that come from the photo.
+        px_per_texel: Of the photo, where it is seen: below 1 the texture is finer than the photo.
+    """
+
+    pixels: Pixels
+    weight: Array
+    visible: float
+    px_per_texel: float
+
+
+def bake(decoder: FaceDecoder, face: Face, place: Array, photo: Pixels, size: int) -> Baked:
+    """The texture of a face.
+
+    Args:
+        decoder: Of the face's model.
+        face: What the coefficients gave.
+        place: (V, 2) float64: the vertices in the photo, px, the centre of its first pixel at (0, 0).
+        photo: (H, W, 3) uint8 RGB.
+        size: Side of the texture in texels.
+
+    Raises:
+        FaceError: No part of the face can be seen in the photo.
+        MissingError: The extra `reconstruct` is not installed.
+    """
+    atlas = decoder.atlas(size, PLACES_GRID)
+    values = np.column_stack([place, face.depth, face.facing]).astype(np.float32)
+    grid = atlas.spread(values)
+    places = np.ascontiguousarray(grid[..., :2])
+    buffer = Buffer(place, face.depth, decoder.scatter, _scale(place, face))
+    weight = trust(places, grid[..., 2], grid[..., 3], atlas, buffer, photo.shape[:2])
+    visible = float(weight[atlas.mapped].mean())
+    if visible == 0:
+        raise FaceError(
+            "no part of the face that the coefficients describe can be seen in the photo",
+            allowed="the photo that the crop was cut from, and the transform that cut it",
+        )
+    density = _density(places, weight) * atlas.grid / size
+    sampled = _sample(photo, places, weight, density, size)
+    painted = _paint(decoder, face, sampled, weight, size)
+    return Baked(_blend(sampled, painted, weight, size), weight, visible, density)
+
+
+def colours_at(pixels: Pixels, uv: Array) -> Pixels:
+    """The texture's colours at UV coordinates: (V, 2) -> (V, 3) uint8 RGB."""
+    cv2 = require("cv2", "reconstruct", "baking textures")
+    side = len(pixels)
+    at = (np.stack([uv[:, 0], 1 - uv[:, 1]], 1) * side - 0.5).astype(np.float32)
+    rows = -(-len(at) // side)  # OpenCV's maps are pictures, of at most 32767 a side
+    at = np.pad(at, ((0, rows * side - len(at)), (0, 0))).reshape(rows, side, 2)
+    found = cv2.remap(pixels, at, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    return np.asarray(found.reshape(-1, 3)[: len(uv)], np.uint8)
+
+
+def _scale(place: Array, face: Face) -> float:
+    """Px of the photo for 100 mm."""
+    return float(np.ptp(place, axis=0).max() / max(np.ptp(face.shape[:, :2], axis=0).max(), 1e-6))
+
+
+def _density(places: Array, weight: Array) -> float:
+    """Px of the photo between neighbouring texels of the grid, where it is seen: the 75th percentile."""
+    across = np.abs(places[::4, 1::4] - places[::4, :-1:4]).max(axis=2)
+    down = np.abs(places[1::4, ::4] - places[:-1:4, ::4]).max(axis=2)
+    steps = np.maximum(across, down)[weight[::4, ::4] > 0.5 * weight.max()]
+    return float(np.percentile(steps, 75)) if len(steps) else 1.0
+
+
+def _sample(photo: Pixels, places: Array, weight: Array, density: float, size: int) -> Pixels:
+    """The photo at every texel: (size, size, 3); it is shrunk first where texels are larger than its pixels."""
+    cv2 = require("cv2", "reconstruct", "baking textures")
+    seen = places[weight > 0]
+    low = np.maximum(np.floor(seen.min(axis=0)).astype(int) - NEAR, 0)
+    high = np.ceil(seen.max(axis=0)).astype(int) + NEAR + 1
+    near = np.ascontiguousarray(photo[low[1] : high[1], low[0] : high[0]])
+    height, width = near.shape[:2]
+    small = (max(1, round(width / max(density, 1))), max(1, round(height / max(density, 1))))
+    if small != (width, height):
+        near = cv2.resize(near, small, interpolation=cv2.INTER_AREA)
+    scale = np.array([small[0] / width, small[1] / height], np.float32)
+    at = (places - (low - 0.5).astype(np.float32)) * scale - np.float32(0.5)
+    at = cv2.resize(at, (size, size), interpolation=cv2.INTER_LINEAR) if len(at) != size else at
+    return np.asarray(cv2.remap(near, at, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE), np.uint8)
+
+
+def _paint(decoder: FaceDecoder, face: Face, sampled: Pixels, weight: Array, size: int) -> Pixels:
+    """The model's colours under the photo's light: (grid, grid, 3) uint8 RGB, a flat colour where no surface is."""
+    cv2 = require("cv2", "reconstruct", "baking textures")
+    atlas = decoder.atlas(size, COLOURS_GRID)
+    side = (atlas.grid, atlas.grid)
+    colours = atlas.spread(np.clip(face.albedo * _shade(face), 0, 1) * np.float32(255))
+    known = cv2.resize(weight, side, interpolation=cv2.INTER_AREA) * atlas.mapped
+    photo = cv2.resize(sampled, side, interpolation=cv2.INTER_AREA)
+    gain = _gain(photo.astype(np.float32), colours, known)
+    painted = np.clip(colours * cv2.resize(gain, side, interpolation=cv2.INTER_CUBIC), 0, 255)
+    painted[~atlas.padded] = painted[atlas.mapped].mean(axis=0)
+    return np.asarray(painted.round().astype(np.uint8))
+
+
+def _shade(face: Face) -> Array:
+    """How bright the light is at each vertex, (V, 1), 1 at the mean; its colour comes with the gain.
+
+    Nine harmonics know little of where the photo shows nothing: their extremes are not believed.
+    """
+    bright = face.light.mean(axis=1, keepdims=True)
+    beyond = bright / max(float(bright.mean()), 1e-3) - 1
+    return np.asarray(1 + SHADE * np.tanh(beyond / SHADE), np.float32)
+
+
+def _gain(photo: Array, colours: Array, known: Array) -> Array:
+    """By what the model's colours are multiplied: (GAIN_GRID, GAIN_GRID, 3) float32."""
+    cv2 = require("cv2", "reconstruct", "baking textures")
+    small = (GAIN_GRID, GAIN_GRID)
+    both = np.concatenate([photo + DARK, colours + DARK], 2) * known[..., None]
+    both = cv2.resize(both, small, interpolation=cv2.INTER_AREA)
+    spread = _pull_push(both, cv2.resize(known, small, interpolation=cv2.INTER_AREA))
+    return np.asarray(np.clip(spread[..., :3] / spread[..., 3:], *GAIN_LIMITS), np.float32)
+
+
+def _pull_push(values: Array, weight: Array) -> Array:
+    """Fill what has no weight from what has: (side, side, channels) times its weight, (side, side) -> the same."""
+    cv2 = require("cv2", "reconstruct", "baking textures")
+    side = len(values)
+    sure = np.minimum(weight, 1)[..., None]
+    own = values / np.maximum(weight, 1e-6)[..., None]
+    if side == 1:
+        return np.asarray(own)
+    half = (side // 2, side // 2)
+    total = cv2.resize(weight, half, interpolation=cv2.INTER_AREA)
+    rest = cv2.resize(values, half, interpolation=cv2.INTER_AREA)
+    more = np.minimum(4.0, 1 / np.maximum(total, 1e-6))  # a sum over four, not their mean, of weights up to 1
+    coarse = _pull_push(rest * more.reshape(*half, 1), total.reshape(half) * more.reshape(half))
+    coarse = cv2.resize(coarse, (side, side), interpolation=cv2.INTER_LINEAR).reshape(values.shape)
+    return np.asarray(own * sure + coarse * (1 - sure))
+
+
+def _blend(sampled: Pixels, painted: Pixels, weight: Array, size: int) -> Pixels:
+    """One over the other."""
+    cv2 = require("cv2", "reconstruct", "baking textures")
+    if len(painted) != size:
+        painted = cv2.resize(painted, (size, size), interpolation=cv2.INTER_LINEAR)
+    if len(weight) != size:
+        weight = cv2.resize(weight, (size, size), interpolation=cv2.INTER_LINEAR)
+    return np.asarray(cv2.blendLinear(sampled, painted, weight, 1 - weight), np.uint8)
