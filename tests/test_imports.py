@@ -40,6 +40,7 @@ SERVING = (  # what a runtime needs of what is there
     "faces.images",
     "faces.align",
     "faces.tensor",
+    "reconstruct.products",
     "monitor.memory",
     "monitor.gpus",
     "monitor.limits",
