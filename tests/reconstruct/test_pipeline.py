@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.reconstruct.known import Finished, run
+from tests.reconstruct.conftest import Finished, run
 from tests.reconstruct.mixed import write_video
 
 from face3d_trt.reconstruct.products import ProductOptions
