@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-<<<<<<< HEAD
-from face3d_trt.decode import CAMERA_Z, gamma, light, pose, project, rotation
-=======
-from face3d_trt.decode import CAMERA_Z, project, rotation
->>>>>>> main
+from face3d_trt.decode import CAMERA_Z, pose, project, rotation
 from face3d_trt.names import GROUPS
 from face3d_trt.optional import require
 from face3d_trt.reconstruct.atlas import COLOURS_GRID, PLACES_GRID, Atlas, make_atlas
