@@ -55,7 +55,7 @@ class Worker:
     """
 
     def __init__(self, setup: Setup, memory: Memory, number: int) -> None:
-        _be_one_thread()
+        be_one_thread()
         self._setup, self._bays = setup, Bays(memory, *setup.bays)
         self._detector = find_detector(setup.detector, setup.landmarks)
         self._finisher = Finisher(setup, setup.output / WORK / str(number), self._timed)
@@ -216,7 +216,7 @@ class Worker:
             self._seconds[stage] = self._seconds.get(stage, 0.0) + time.perf_counter() - start
 
 
-def _be_one_thread() -> None:
+def be_one_thread() -> None:
     """There is a process for each core; OpenCV's threads would be too many."""
     try:
         import cv2
