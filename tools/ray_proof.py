@@ -3,9 +3,9 @@
     python tools/ray_proof.py --plan engines/face3d_resnet50.onnx --out build/ray
     python tools/ray_proof.py --plan PLAN --out DIR --images 60 --save coeffs
 
-One machine's run comes first. Then the same pictures over the cluster: the process that leads is killed (-9) at a third,
-`--resume` goes on, and the raylet of the second node is killed (-9) at two thirds. Every file and every line has to be
-that of one machine's run, byte for byte. Writes DIR/results.json; exit 1 if anything differs.
+One machine's run comes first. Then the same pictures over the cluster: the process that leads is killed (-9) at a
+third, `--resume` goes on, and the raylet of the second node is killed (-9) at two thirds. Every file and every line has
+to be that of one machine's run, byte for byte. Writes DIR/results.json; exit 1 if anything differs.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from face3d_trt.faces.images import Pixels
     from face3d_trt.reconstruct.sources import Item
 
-_DIED = "the process that worked on it died: the file is damaged in a way that a library does not survive, or memory"
+DIED = "the process that worked on it died: the file is damaged in a way that a library does not survive, or memory"
 
 
 def work(connection: Connection, memory: Memory, number: int) -> None:
@@ -108,7 +108,7 @@ class Worker:
         runs: list[Run] = []
         for index, item in enumerate(task.items):
             at[0] = index
-            outcome = Failure("decode", _DIED) if index in task.dead else self._prepare_one(task, item, rows, runs)
+            outcome = Failure("decode", DIED) if index in task.dead else self._prepare_one(task, item, rows, runs)
             rows = runs[-1][1] if runs else 0
             found.append(outcome)
         at[0] = -1
@@ -182,7 +182,7 @@ class Worker:
         for index, (item, outcome) in enumerate(zip(task.items, pickle.loads(task.found), strict=True)):
             at[0] = index
             if index in task.dead and not isinstance(outcome, Failure):
-                outcome = Failure("products", _DIED)
+                outcome = Failure("products", DIED)
             record = self._finisher.finish(item, outcome, *self._of(task.bay, item, outcome))
             counts[record["status"]] += item.count
             if record["status"] == "failed":

@@ -17,6 +17,11 @@ from face3d_trt.optional import require
 from face3d_trt.reconstruct.results import WORK
 
 _LOOK_S = 120.0  # that a node may take to start a process and look at the files
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what Ray would print on stdout; read as it is imported
+}
 _SHARED = "a folder on a file system that all nodes have under the same path"
 
 
@@ -55,10 +60,10 @@ def joined(address: str) -> Iterator[Any]:
             allowed="auto, HOST:PORT, or local",
             run="the same command with --ray auto, on one of the nodes",
         )
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
     ray = require("ray", "ray", "--ray")
     require("ray.data", "ray", "--ray")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, RuntimeError, ValueError) as error:

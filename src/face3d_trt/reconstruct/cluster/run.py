@@ -40,7 +40,7 @@ from face3d_trt.report import SILENT, Reporter
 _TICK_S = 0.1
 _LOOK_S = 5.0  # from one look at the nodes to the next
 _SILENCE_S = 300.0  # without a result, after which somebody should look
-_DIED = "the processes that worked on it died, three times: a library does not survive it, or memory is short"
+_LOST = "its tasks failed three times; Ray's logs say why"
 
 
 def reconstruct_on_ray(
@@ -159,7 +159,7 @@ class _Run:
         self.interrupted &= bool(lost)
         if not self.interrupted:
             for item in lost:
-                self._put(Parcel(item, line=line(failed(item.name, Failure("products", _DIED)))))
+                self._put(Parcel(item, line=line(failed(item.name, Failure("products", _LOST)))))
         self._look(time.monotonic())
         self.last = self.status()
         for node in self._seen:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from face3d_trt.errors import Face3DError, FaceError, ImageError, MissingError, StoppedError
+from face3d_trt.errors import Face3DError, FaceError, ImageError, MissingError, StoppedError, StorageError
 from face3d_trt.faces.detect import Detector, detector
 from face3d_trt.faces.images import Photo
 from face3d_trt.names import CROP, MAX_SIDE
 from face3d_trt.optional import require
+from face3d_trt.reconstruct.cluster.attempts import attempt
 from face3d_trt.reconstruct.cluster.parcels import Job, Parcel, pack, unpack
 from face3d_trt.reconstruct.engines import describe, is_short_of_memory, open_for
 from face3d_trt.reconstruct.finish import Finisher, Placed, Prepared, failure_of
 from face3d_trt.reconstruct.gpus import CPU
 from face3d_trt.reconstruct.processes import QUIET
 from face3d_trt.reconstruct.queues import Video
-from face3d_trt.reconstruct.results import WORK, Failure, line
+from face3d_trt.reconstruct.results import WORK, Failure, failed, line
 from face3d_trt.reconstruct.sources import Item
 from face3d_trt.reconstruct.stages import VideoFrames, decode, find_faces, infer, read_rows, scaled
-from face3d_trt.reconstruct.workers import be_one_thread
+from face3d_trt.reconstruct.workers import DIED, be_one_thread
 
 if TYPE_CHECKING:
     from face3d_trt.faces.images import Pixels
@@ -43,16 +44,37 @@ _UNPROVEN = "engines"  # folder in WORK: a file for each engine that was opened 
 
 def prepare(table: Any, job: Job) -> Iterator[Any]:
     """Decode, detect, align."""
-    for parcel in unpack(table):
-        for each in Workshop.of(job).prepare(parcel):
-            yield pack([each])
+    yield from _each("prepare", list(unpack(table)), job, lambda parcel: Workshop.of(job).prepare(parcel))
 
 
 def finish(table: Any, job: Job) -> Iterator[Any]:
     """Products, files, records."""
     node = require("ray", "ray", "--ray").get_runtime_context().get_node_id()
-    for parcel in unpack(table):
-        yield pack([replace(Workshop.of(job).finish(parcel), node=node)])
+    yield from _each(
+        "finish", list(unpack(table)), job, lambda parcel: [replace(Workshop.of(job).finish(parcel), node=node)]
+    )
+
+
+def _each(stage: str, parcels: list[Parcel], job: Job, do: Callable[[Parcel], Iterable[Parcel]]) -> Iterator[Any]:
+    """One after the other; those that bring processes down are left out."""
+    try:
+        with attempt(job.setup.output / WORK, stage, [parcel.item.name for parcel in parcels]) as this:
+            for parcel in parcels:
+                if parcel.item.name in this.fatal:
+                    parcel = _dead(parcel, stage)
+                else:
+                    this.at(parcel.item.name)
+                yield from (pack([each]) for each in do(parcel))
+    except StorageError as error:
+        yield pack([Parcel(parcels[0].item, stop=error)])
+
+
+def _dead(parcel: Parcel, stage: str) -> Parcel:
+    """A picture that has failed for good."""
+    failure = Failure("decode" if stage == "prepare" else "products", DIED)
+    if parcel.item.kind == "video" and stage == "prepare":
+        return Parcel(parcel.item, line=line(failed(parcel.item.name, failure)))
+    return Parcel(parcel.item, outcome=failure)
 
 
 def describe_engine(setup: EngineSetup) -> Ready | Face3DError:
@@ -94,7 +116,9 @@ class Workshop:
     def prepare(self, parcel: Parcel) -> Iterator[Parcel]:
         """A picture with its crops; of a video, all frames, and behind them the video itself with its line."""
         try:
-            if parcel.item.kind == "video":
+            if parcel.line or parcel.outcome is not None:
+                yield parcel
+            elif parcel.item.kind == "video":
                 yield from self._video(parcel)
             else:
                 yield self._prepared(parcel, lambda: decode(parcel.item.path))
