@@ -13,7 +13,7 @@ import face3d_trt
 ROOT = Path(__file__).resolve().parents[1]
 BUILD_TIME = ("torch", "onnx", "onnxscript", "modelopt", "modelscope", "modelscope_hub", "polygraphy", "scipy")
 HEAVY = (*BUILD_TIME, "onnxruntime", "tensorrt", "tensorrt_rtx", "pycuda", "cv2", "skimage")
-VERBS = ("standin", "export", "calib", "build", "compare", "bisect", "inspect", "monitor", "doctor")
+VERBS = ("standin", "export", "calib", "build", "compare", "bisect", "inspect", "reconstruct", "monitor", "doctor")
 LIGHT = (
     "errors",
     "files",
@@ -40,6 +40,7 @@ SERVING = (  # what a runtime needs of what is there
     "faces.images",
     "faces.align",
     "faces.tensor",
+    "reconstruct.products",
     "monitor.memory",
     "monitor.gpus",
     "monitor.limits",
@@ -47,6 +48,9 @@ SERVING = (  # what a runtime needs of what is there
     "monitor.nvml",
     "monitor.state",
     "monitor.watch",
+    "reconstruct.pipeline",
+    "reconstruct.workers",
+    "reconstruct.engines",
 )
 RUNTIME = tuple(
     f"runtime.{file.stem}" for file in sorted((Path(face3d_trt.__file__).parent / "runtime").glob("[!_]*.py"))

@@ -3,7 +3,7 @@
     python tools/full_size.py --out build/full-size --doc docs/accuracy.md
     python tools/full_size.py --out DIR --engine-python 'python3.10' --torch-python 'python3.12' --steps train
 
-Writes OUT/section.md, and puts it into --doc, unless the figures are of a rehearsal: another size, less than ten
+Writes OUT/section.md, and puts it into --doc, unless the figures are of a rehearsal: another size, less than five
 minutes of training, no GPU. Each step is a process of its own, in the interpreter with TensorRT or in the one with
 torch, and leaves OUT/<step>.json. What is there already is not done again, and training goes on where it was
 interrupted, so this may be called until all is done; twice at once for steps that do not need each other, with
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engine-python", default=here, help="the Python with TensorRT and pycuda")
     parser.add_argument("--torch-python", default=here, help="the Python with torch, onnx, ModelOpt, onnxruntime")
     parser.add_argument("--size", choices=("full", "small"), default="full", help="small: a rehearsal")
-    parser.add_argument("--train", default="10m", help="how long to teach (90s, 10m); less than 10m: a rehearsal")
+    parser.add_argument("--train", default="10m", help="how long to teach (90s, 10m); less than 5m: a rehearsal")
     parser.add_argument("--batch", type=int, help="pictures of a training step; default as `standin`")
     parser.add_argument("--pictures", type=int, default=256, help="unseen renders that are measured on")
     parser.add_argument("--seed", type=int, default=4711, help="of those")

@@ -1,5 +1,6 @@
-"""Makes the pictures that ship: `calibration/` (128) and the package's sample faces (8). Run from the project's root.
+"""Makes the pictures that ship. Run from the project's root.
 
+`calibration/` (128), the package's sample faces (8), and those by which `build --until-passes` chooses (16).
 Renders of the procedural morphable model; among the samples two variants of NASA's portrait of the astronaut Eileen
 Collins (public domain, as scikit-image distributes it). Needs the extras `export`, `detect` and `dev`.
 
@@ -27,6 +28,7 @@ SEED = 20_000  # renders of training and tests use other seeds
 RENDERS = 128
 CHUNK = 16  # pictures rendered at once
 SAMPLE_PORTRAITS, SAMPLE_RENDERS = 2, 6
+CHOICE_RENDERS = 16
 
 
 def renders(count: int, seed: int) -> list[Image.Image]:
@@ -79,3 +81,4 @@ if __name__ == "__main__":
     write(Path("calibration"), {"render": renders(RENDERS, SEED)})
     samples = {"portrait": portraits(SAMPLE_PORTRAITS, SEED + 1), "render": renders(SAMPLE_RENDERS, SEED + 1)}
     write(Path("src/face3d_trt/faces/data"), samples)
+    write(Path("src/face3d_trt/faces/choice"), {"render": renders(CHOICE_RENDERS, SEED + 2)})

@@ -91,7 +91,7 @@ def _file(out: Path) -> Path:
 
 def _bench(chosen: argparse.Namespace) -> Bench:
     from face3d_trt.reconstruct.gpus import find_devices
-    from face3d_trt.reconstruct.pipeline import default_workers
+    from face3d_trt.reconstruct.sizing import default_workers
 
     devices = find_devices(chosen.devices)
     return Bench(

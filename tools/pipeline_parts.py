@@ -135,7 +135,7 @@ def _be_stage(bench: Bench, name: str, index: int, barrier: Any, answers: Any) -
 
 
 def _rows(bench: Bench, index: int) -> Callable[[], int]:
-    from face3d_trt.reconstruct.pipeline import ROWS as BLOCK
+    from face3d_trt.reconstruct.sizing import ROWS as BLOCK
     from face3d_trt.reconstruct.sources import find_items
     from face3d_trt.reconstruct.stages import read_rows
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from face3d_trt.graph.export import ExportOptions as ExportOptions
     from face3d_trt.graph.export import export_onnx as export_onnx
     from face3d_trt.model.fast import FastModel as FastModel
-    from face3d_trt.model.fast import FastOptions as FastOptions
+    from face3d_trt.model.fast_options import FastOptions as FastOptions
     from face3d_trt.parity.compare import CompareOptions as CompareOptions
     from face3d_trt.parity.compare import compare as compare
     from face3d_trt.runtime.engine import Engine as Engine
@@ -38,7 +38,7 @@ _HOMES = {
     "export_onnx": "face3d_trt.graph.export",
     "FaceEngine": "face3d_trt.runtime.interface",
     "FastModel": "face3d_trt.model.fast",
-    "FastOptions": "face3d_trt.model.fast",
+    "FastOptions": "face3d_trt.model.fast_options",
     "open_engine": "face3d_trt.runtime.open",
     "OrtEngine": "face3d_trt.runtime.ort",
 }

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -15,6 +17,7 @@ from face3d_trt.errors import PlanError
 from face3d_trt.files import write_together
 
 _BUILD = "face3d-trt build --fp16    # or --fp32, --int8, with the --onnx and -o of that plan"
+DIGEST = "digest"  # the key in a manifest's file
 _ANY = "NAME.plan"
 _LONGEST = 255  # bytes of a file's name
 Precision = Literal["fp32", "fp16", "int8"]
@@ -43,7 +46,7 @@ class Record(BaseModel):
             PlanError: The file is missing, or is not such a record.
         """
         try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+            return cls._parse(path.read_text(encoding="utf-8"), path)
         except FileNotFoundError as error:
             raise PlanError(
                 f"{path} is missing",
@@ -62,6 +65,10 @@ class Record(BaseModel):
             raise PlanError(
                 f"{path} cannot be read: {error}", allowed="the file as build wrote it", run=_BUILD
             ) from error
+
+    @classmethod
+    def _parse(cls: type[R], text: str, path: Path) -> R:
+        return cls.model_validate_json(text)
 
 
 class ModelInfo(Record):
@@ -227,7 +234,11 @@ class GateRecord(Record):
 
 
 class Manifest(Record):
-    """What is known about a plan; stands in `<plan>.json` and is checked before deserialising."""
+    """What is known about a plan; stands in `<plan>.json` and is checked before deserialising.
+
+    The file has one key more, `digest`, over all others, so that an edit shows as a change of plan or graphs does.
+    A manifest that was written before there was one is read all the same.
+    """
 
     schema_version: Literal[1] = 1
     flavour: Literal["tensorrt", "tensorrt_rtx"]
@@ -266,6 +277,45 @@ class Manifest(Record):
     created: str  # ISO 8601, UTC
     seconds: float
     version: str  # of face3d-trt
+
+    def to_json(self) -> bytes:
+        """What `write` writes."""
+        return sealed(json.loads(super().to_json()))
+
+    @classmethod
+    def _parse(cls, text: str, path: Path) -> Manifest:
+        content = _content(text)
+        if content is not None and (found := content.pop(DIGEST, None)) is not None and found != _digest(content):
+            raise PlanError(
+                f"{path} was edited since build wrote it: its digest is that of another content",
+                allowed="the file as build wrote it",
+                run=f"{content.get('command') or _BUILD}    # writes it again, with the plan",
+            )
+        return cls.model_validate_json(text if content is None else json.dumps(content))
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    """A manifest's content as its file has it, with a digest over it, which is no protection against forgery."""
+    content = {key: value for key, value in content.items() if key != DIGEST}
+    return (json.dumps({**content, DIGEST: _digest(content)}, indent=2) + "\n").encode()
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a manifest that can be read has a digest: earlier versions wrote none."""
+    return DIGEST in (_content(path.read_text(encoding="utf-8")) or {})
+
+
+def _content(text: str) -> dict[str, Any] | None:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """Over the content, whatever the order of its keys and the space between them."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def manifest_path(plan: Path) -> Path:

@@ -13,7 +13,7 @@ from face3d_trt.bench.registry import BACKENDS
 from face3d_trt.errors import UsageError
 from face3d_trt.faces.samples import sample_crops
 from face3d_trt.faces.tensor import to_input
-from face3d_trt.model.fast import FastOptions
+from face3d_trt.model.fast_options import FastOptions
 from face3d_trt.model.load import load_model
 
 BATCH, SIDE = 2, 96

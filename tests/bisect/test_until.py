@@ -60,9 +60,15 @@ def test_white_noise_misses_the_limits_and_the_build_repairs_itself(home: Path) 
     plain, last = outcome.tries[:3], outcome.tries[-1]
     assert [each.method for each in plain] == ["output", "entropy", "max"]
     assert not any(each.passed for each in plain)
+    assert [each.judged for each in plain] == [None] * 3  # the samples have not seen what they judge in the end
     assert all(each.strain > 1 and each.kept == () and each.latency_ms is None for each in plain)
     assert last.passed
-    assert last.strain <= 1
+    assert last.strain <= 0.9
+    assert last.judged is not None
+    assert last.judged <= 1
+    said = " ".join(outcome.notes)
+    assert "chosen on 16 pictures (the package's renders for choosing)" in said
+    assert "judged on 8 others (the package's samples)" in said
     assert last.method == min(plain, key=lambda each: each.strain).method
     assert 0 < len(last.kept) <= 20
     assert 0.5 < last.macs < 1

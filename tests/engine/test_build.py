@@ -391,6 +391,18 @@ def test_the_manifest_is_json_that_others_can_read(source: Path) -> None:
     assert record["inputs"] == [{"name": "input", "dtype": "float32", "shape": [-1, 3, -1, -1]}]
 
 
+def test_a_manifest_without_a_digest_gets_one_by_the_same_command(source: Path) -> None:
+    options = BuildOptions(onnx=source, precision="fp32")
+    build_engine(options)
+    path = manifest_path(options.plan)
+    whole = path.read_bytes()
+    path.write_text(json.dumps({key: value for key, value in json.loads(whole).items() if key != "digest"}))
+    report = Recorder()
+    build_engine(options, report)
+    assert any("reused" in text and ".plan" in text for text in report.stages)
+    assert path.read_bytes() == whole
+
+
 def _failing(options: BuildOptions, manifest: Manifest, plan: bytes, typed: Path) -> GateRecord:
     return GateRecord(passed=False, reason=f"{typed.name}: too far", worst="angle 50 %")
 

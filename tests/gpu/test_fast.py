@@ -11,7 +11,8 @@ import pytest
 
 from face3d_trt.errors import EngineError, InputError
 
-pytestmark = pytest.mark.gpu
+# torch, cuDNN's search and the compiler warn of what they did not take.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 
 COMPILED = {"mode": "half", "compile": "reduce-overhead"}
 CAPTURED = {"mode": "half", "graph": True}
@@ -28,7 +29,8 @@ def torch():
 @pytest.fixture(scope="module")
 def make(torch, standin):
     """A FastModel with these options, on the GPU."""
-    from face3d_trt.model.fast import FastModel, FastOptions
+    from face3d_trt.model.fast import FastModel
+    from face3d_trt.model.fast_options import FastOptions
     from face3d_trt.model.load import load_model
 
     model = load_model(standin)
@@ -74,20 +76,17 @@ def test_every_mode_keeps_its_limits(make, torch, crops, truth, mode, limit, gra
     assert (torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark) == before
 
 
-@pytest.mark.filterwarnings("ignore")  # the compiler's own
 @pytest.mark.parametrize("options", [CAPTURED, COMPILED], ids=["captured", "compiled"])
-def test_a_graph_gives_what_the_plain_module_gives(make, torch, options):
-    """On other pictures than it was captured with, and the same every time."""
-    plain, fast = make(mode="half"), make(**options)
+def test_a_graph_computes_and_does_not_remember(make, torch, crops, truth, options):
+    """It gives the answers of other pictures than those that it was captured with."""
+    fast = make(**options)
     fast.warm_up(4)
-    for seed in range(4):
-        images = torch.rand(4, 3, 224, 224, generator=torch.Generator().manual_seed(seed)).cuda()
-        found = fast(images)["coeffs"]
-        assert error(plain(images)["coeffs"].cpu(), found.cpu()) < 0.01
-        assert torch.equal(found, fast(images)["coeffs"])
+    images = torch.from_numpy(crops).cuda().permute(0, 3, 1, 2).float() / 255
+    for start in (0, 4, 2, 0):
+        found = fast(images[start : start + 4])["coeffs"].cpu()
+        assert error(truth[start : start + 4], found) < 0.01
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("options", [CAPTURED, COMPILED], ids=["captured", "compiled"])
 def test_no_later_call_overwrites_results(make, torch, crops, options):
     fast = make(**options)
@@ -117,7 +116,6 @@ def test_graphs_that_were_dropped_are_captured_again(make, torch, crops, truth):
         assert len(fast._run) <= 2
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("options", [{"mode": "half"}, CAPTURED, COMPILED], ids=["eager", "captured", "compiled"])
 def test_a_stream_of_batches_in_flight_comes_out_in_order(make, crops, truth, options):
     fast = make(**options)
@@ -144,7 +142,6 @@ def test_calls_on_two_streams_do_not_meet_in_a_graphs_memory(make, torch, crops,
         assert np.abs(each.cpu().numpy() - truth[4 * (turn % 2) :][:4]).max() < 0.05
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_a_compiled_model_refuses_another_thread_and_one_shape_too_many(make, torch):
     fast = make(**COMPILED, shapes=1)
     fast.warm_up(1)
@@ -164,7 +161,6 @@ def test_a_compiled_model_refuses_another_thread_and_one_shape_too_many(make, to
     assert len(caught) == 1
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_the_tenth_shape_is_compiled_too(make, torch, monkeypatch):
     """torch's own limit is eight, after which it runs eagerly and says nothing."""
     from torch._dynamo import config

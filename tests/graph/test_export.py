@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -10,9 +12,11 @@ from face3d_trt.errors import GraphError, MissingError, ModelError, StorageError
 from face3d_trt.faces.samples import sample_crops
 from face3d_trt.graph.check import check_export, relative_error
 from face3d_trt.graph.export import ExportOptions, export_onnx, to_onnx
+from face3d_trt.graph.face import face_file_of
 from face3d_trt.graph.info import read_info
 from face3d_trt.model.load import load_model
 from face3d_trt.model.reference import reference_module
+from face3d_trt.reconstruct.products import face_path, load_face_decoder
 
 
 def run(path, pixels):
@@ -68,6 +72,27 @@ def test_facts_of_the_model_stand_in_the_file(exported, exported_mesh, standin):
 def test_a_coefficient_graph_holds_nothing_of_the_morphable_model(exported):
     largest = max(len(i.raw_data) for i in onnx.load(exported).graph.initializer)
     assert largest < 2_400_000  # the largest convolution; the bases have 10 MB
+
+
+def test_the_face_file_beside_it_decodes_as_the_published_formulas(exported, standin):
+    """What a machine without torch makes of the graph's coefficients."""
+    decoder = load_face_decoder(
+        face_path(exported.with_name("face3d_resnet50.fp16.plan")), read_info(exported).checkpoint_sha256
+    )
+    coeffs = run(exported, as_input(sample_crops()[:1]))["coeffs"]
+    face = decoder.decode(coeffs[0])
+    vertex, albedo, landmarks = decode(standin, coeffs)
+    np.testing.assert_allclose(face.shape @ face.turn.T + face.place, vertex[0], atol=1e-4)
+    np.testing.assert_allclose(face.albedo, albedo[0], atol=1e-4)
+    np.testing.assert_allclose(face.crop[decoder.basis.keypoints], landmarks[0] - 0.5, atol=0.02)  # px
+    assert decoder.record.uv == "model"
+    assert np.array_equal(decoder.uv, np.load(standin / "assets" / "bfm_uvs2.npy"))
+
+
+def test_a_model_without_a_morphable_one_has_no_face_file(standin, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(standin, bare, ignore=shutil.ignore_patterns("BFM_model_front.mat"))
+    assert face_file_of(bare) is None
 
 
 def test_exporting_twice_gives_the_same_bytes(standin):

@@ -13,7 +13,8 @@ from face3d_trt.decode import Decoder, pose
 from face3d_trt.errors import InputError, MissingError, UsageError
 from face3d_trt.faces.samples import sample_crops
 from face3d_trt.faces.tensor import to_input
-from face3d_trt.model.fast import FastModel, FastOptions
+from face3d_trt.model.fast import FastModel
+from face3d_trt.model.fast_options import FastOptions
 from face3d_trt.model.load import load_model
 from face3d_trt.model.mixed import Mixed, float32_products
 from face3d_trt.names import MM_PER_UNIT

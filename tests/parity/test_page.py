@@ -215,7 +215,7 @@ def test_layers_are_shown_where_bisect_left_them(engines: Path, tmp_path: Path) 
     text = outline(comparison).text
     assert "40 nodes were ranked; the gate stood on 2 pictures." in text
     assert "reads the colours as BGR" in text
-    assert "Damaged beyond rounding: conv1/Conv." in text
+    assert "Damaged: conv1/Conv. Of the first: " in text
     assert "The gate holds once 1 node stays" in text
     assert "And 20 more nodes" in text
     assert f"--keep {file}" in text

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.reconstruct.known import make_coeffs
 from tests.reconstruct.mixed import write_mixed
 
 from face3d_trt.reconstruct.options import ReconstructOptions
@@ -16,6 +17,8 @@ from face3d_trt.reconstruct.pipeline import reconstruct
 from face3d_trt.reconstruct.products import ProductOptions
 
 if TYPE_CHECKING:
+    from face3d_trt.reconstruct.decoder import FaceDecoder
+    from face3d_trt.reconstruct.facefile import FaceFile
     from face3d_trt.reconstruct.start import Summary
 
 COEFFS = ProductOptions(frozenset({"coeffs"}))
@@ -77,3 +80,37 @@ def mixed(tmp_path_factory: pytest.TempPathFactory, astronaut: Path, crops: np.n
 def mixed_run(mixed: tuple[Path, dict[str, str]], exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """That folder, reconstructed."""
     return run(tmp_path_factory.mktemp("run") / "out", exported, mixed[0])
+
+
+@pytest.fixture(scope="session")
+def face_file() -> FaceFile:
+    """A procedural morphable model of 2400 vertices."""
+    from face3d_trt.decode import Decoder
+    from face3d_trt.model.morphable import MorphableModel
+    from face3d_trt.model.procedural import disc, procedural_arrays
+    from face3d_trt.reconstruct.facefile import FaceFile, FaceRecord
+
+    record = FaceRecord(
+        source="made up",
+        revision=None,
+        weights="seeded",
+        checkpoint_sha256="0" * 64,
+        uv="model",
+        version="test",
+    )
+    basis = Decoder.of(MorphableModel(procedural_arrays(2400, 160)))
+    return FaceFile(record, basis, (disc(2400, 160) / 2 + 0.5).astype(np.float32))
+
+
+@pytest.fixture(scope="session")
+def decoder(face_file: FaceFile) -> FaceDecoder:
+    """Of that model."""
+    from face3d_trt.reconstruct.decoder import FaceDecoder
+
+    return FaceDecoder(face_file)
+
+
+@pytest.fixture
+def coeffs() -> np.ndarray:
+    """A face like no other, looking ahead, in white light."""
+    return make_coeffs()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import shlex
@@ -11,12 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from face3d_trt import OrtEngine, open_engine
 from face3d_trt.engine.flavour import find_flavour
+from face3d_trt.engine.inspect import inspect_plan
 from face3d_trt.engine.options import BuildOptions, check_plan
+from face3d_trt.engine.show import print_inspection
 from face3d_trt.errors import PlanError
-from face3d_trt.records import Gpu, Manifest, manifest_path
+from face3d_trt.records import Gpu, Manifest, manifest_path, sealed
 from face3d_trt.runtime.plans import check_runs, open_plan
 
 H200 = Gpu(name="NVIDIA H200", compute_capability="9.0", driver="580")
@@ -147,13 +151,42 @@ def test_a_manifest_that_is_none_is_named(plan):
 
 @pytest.mark.parametrize("shapes", [(1, 1), ((0, 3, 224, 224),) * 2, ((4, 3, 224, 224), (2, 3, 224, 224))])
 def test_a_manifest_with_profiles_that_are_none_is_named(plan, shapes):
-    """Somebody edited it; a minimum of 0 would have the batch cut into pieces without end."""
+    """Some program wrote it; a minimum of 0 would have the batch cut into pieces without end."""
     path = manifest_path(plan)
     low, high = ([each] if isinstance(each, int) else each for each in shapes)
     facts = json.loads(path.read_text()) | {"profiles": [{"min": low, "opt": low, "max": high}]}
-    path.write_text(json.dumps(facts))
+    path.write_bytes(sealed(facts))
     with pytest.raises(PlanError, match=r"profiles\.0.*ax[ei]s"):
         open_plan(plan)
+
+
+@pytest.mark.parametrize(
+    "edit", [{"precision": "int8"}, {"flavour_version": "10.3.0"}, {"gate": {"passed": True}}, {"digest": "0" * 64}]
+)
+def test_a_manifest_that_was_edited_by_hand_is_refused(plan, edit):
+    path = manifest_path(plan)
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps(facts | edit, indent=2))
+    for opened in (open_plan, OrtEngine, open_engine):
+        with pytest.raises(PlanError, match="was edited since build wrote it"):
+            opened(plan)
+    assert inspect_plan(plan).trouble is not None
+
+
+def test_only_the_content_of_a_manifest_counts_and_earlier_ones_are_read_with_a_note(plan):
+    path = manifest_path(plan)
+    facts = json.loads(path.read_text())
+    manifest, _ = open_plan(plan)
+    path.write_text(json.dumps(dict(reversed(facts.items()))))
+    assert open_plan(plan)[0] == manifest
+    assert inspect_plan(plan).sealed
+    del facts["digest"]
+    path.write_text(json.dumps(facts))
+    found = inspect_plan(plan)
+    assert (found.trouble, found.manifest, found.sealed) == (None, manifest, False)
+    console = Console(width=200, file=io.StringIO(), record=True)
+    print_inspection(found, console, every_layer=False)
+    assert "has no digest, so edits of it would not be noticed" in console.export_text()
 
 
 @pytest.mark.parametrize("name", ["", ".", "/", "p" * 300, "p" * 250 + ".plan", "a/../b"])

@@ -126,9 +126,11 @@ def _manifest(plan: Path) -> Path:
 
 
 def _edit(**changes: Any) -> Callable[[Path], None]:
+    from face3d_trt.records import sealed
+
     def change(plan: Path) -> None:
         content = json.loads(_manifest(plan).read_text(encoding="utf-8"))
-        _manifest(plan).write_text(json.dumps({**content, **changes}), encoding="utf-8")
+        _manifest(plan).write_bytes(sealed({**content, **changes}))
 
     return change
 

@@ -61,7 +61,8 @@ def full_model() -> FaceModel:
 def _compiled(settings: Settings) -> FastModel:
     import torch
 
-    from face3d_trt.model.fast import FastModel, FastOptions
+    from face3d_trt.model.fast import FastModel
+    from face3d_trt.model.fast_options import FastOptions
 
     torch.compiler.reset()
     options = FastOptions(mode="half", compile="reduce-overhead")

@@ -35,7 +35,8 @@ from face3d_trt.optional import require
 if TYPE_CHECKING:
     from face3d_trt.bench.backend import Case, Ready, Source
     from face3d_trt.bench.records import Arithmetic
-    from face3d_trt.model.fast import FastModel, FastOptions
+    from face3d_trt.model.fast import FastModel
+    from face3d_trt.model.fast_options import FastOptions
     from face3d_trt.model.load import FaceModel
     from face3d_trt.runtime.interface import HostArray
 
@@ -108,7 +109,7 @@ class TorchBackend:
     """
 
     def __init__(self, name: str, kind: Kind, source: Source) -> None:
-        from face3d_trt.model.fast import FastOptions
+        from face3d_trt.model.fast_options import FastOptions
 
         self.name, self.arithmetic = name, kind.arithmetic
         self.plan: str | None = None

@@ -74,6 +74,7 @@ def measure_nodes(
     order: str,
     state: State,
     report: Reporter = SILENT,
+    method: str | None = None,
 ) -> dict[str, Found]:
     """Measure every node of the float32 graph by itself, and those of `names` by what they cost.
 
@@ -85,6 +86,7 @@ def measure_nodes(
         order: In which the typed graph reads the colours.
         state: What was found before, and where to put what is found.
         report: Hears progress.
+        method: How the typed graph was calibrated; None: nobody knows.
     """
     missing = [name for name in pair.nodes if name not in state.nodes]
     if missing:
@@ -92,7 +94,7 @@ def measure_nodes(
         fed = {INPUT: reordered(pictures, order)}
         right = values[COEFFS]
         for done, name in enumerate(missing, 1):
-            found = own(pair, name, values, precision, fed)
+            found = own(pair, name, values, precision, fed, method)
             costly = name in names or found.damage is not None
             errors = _errors(_coefficients(pair, name, found, values), right) if costly else {}
             finite = bool(np.isfinite(found.error))

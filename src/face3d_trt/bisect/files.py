@@ -121,7 +121,8 @@ def graphs_of(onnx: Path, typed: Path, precision: Precision | None = None) -> Gr
     if precision is None:
         precision = record.precision if record is not None else _precision(graph)
     kept = tuple(each for each in record.kept if each.asked) if record is not None else ()
-    return Graphs(onnx, exact, exact_hash, typed, graph, typed_hash, precision, kept)
+    method = record.calibration.method if record is not None and record.calibration is not None else None
+    return Graphs(onnx, exact, exact_hash, typed, graph, typed_hash, precision, method, kept)
 
 
 def _precision(graph: ModelProto) -> Precision:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from face3d_trt.records import KeptNode, Precision
 
 MEASURED = 12  # pictures on which nodes are measured; their activations are held at once
+_MANY = 4  # nodes whose range does not fit
 _EXACT = 0.01  # error of the float32 graph, of the variation between pictures, above which it is not the model
 
 
@@ -45,6 +46,7 @@ class Graphs:
         typed: It.
         typed_sha256: Of its file.
         precision: That it was made in.
+        method: How it was calibrated; None: not at all, or nobody knows.
         kept: Nodes that it keeps higher by an earlier list: a new list has to name them too.
     """
 
@@ -55,6 +57,7 @@ class Graphs:
     typed: ModelProto
     typed_sha256: str
     precision: Precision
+    method: str | None = None
     kept: tuple[KeptNode, ...] = ()
 
 
@@ -92,7 +95,7 @@ def bisect(
             f"bisect     {graphs.typed_path}: {len(names)} nodes in {graphs.precision}, {len(pictures)} pictures"
         )
         order = channel_order(pair, pictures, run(exact, {INPUT: pictures}, exact=True)[0])
-        found = measure_nodes(pair, names, pictures, graphs.precision, order, state, report)
+        found = measure_nodes(pair, names, pictures, graphs.precision, order, state, report, graphs.method)
         ranking = _ranking(names, found, exact, judge, graphs.precision)
         keep, before, after = _search(graphs, ranking, found, order, judge, state, report)
     passed = after.passed and (most is None or len(keep) + len(graphs.kept) <= most)
@@ -116,7 +119,7 @@ def bisect(
         ),
         kept_before=tuple(each.node for each in graphs.kept),
         ranking=tuple(ranking),
-        notes=(*notes, *_remarks(ranking, order, before, after, judge)),
+        notes=(*notes, *_remarks(ranking, order, before, after, judge), *_of_ranges(found)),
         seconds=round(time.monotonic() - begun, 1),
         version=face3d_trt.__version__,
     )
@@ -128,9 +131,11 @@ def _key(graphs: Graphs, judge: Judge) -> str:
         graphs.onnx_sha256,
         graphs.typed_sha256,
         graphs.precision,
+        graphs.method,
         judge.fingerprint,
         judge.source,
         judge.limits.model_dump_json(),
+        judge.margin,
     )
 
 
@@ -224,6 +229,19 @@ def _about_the_float32_graph(exact: ModelProto, pictures: object, right: object)
     note = (
         f"the float32 graph itself differs from PyTorch by {error:.1%} of the variation between pictures; nodes are "
         "held against that graph, so look there first: face3d-trt export"
+    )
+    return (note,)
+
+
+def _of_ranges(found: Mapping[str, Found]) -> tuple[str, ...]:
+    """A note where so many ranges do not fit that no single one can be what is wrong."""
+    count = sum(each.misfit is not None for each in found.values())
+    if count < _MANY:
+        return ()
+    note = (
+        f"the ranges of {count} nodes do not fit these pictures: that is the calibration rather than damage to a node: "
+        "on other pictures, or by `max` or `entropy` with one picture unlike all others; --calib-method output leaves "
+        "such a picture out"
     )
     return (note,)
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from face3d_trt.bisect.until import Outcome
     from face3d_trt.records import BisectRecord, Sensitivity
 
-TRIES_WIDTH = 110
+TRIES_WIDTH = 120
+_TITLES = ("method", "kept", "worst group", "worst in the face", "of limit", "judged", "int8", "mult-adds", "ms", "")
 SHOWN = 12  # rows of the ranking; all of it is in the file
 
 
@@ -33,7 +34,10 @@ def show(record: BisectRecord, output: Path, console: Console) -> None:
 
 def lines(record: BisectRecord) -> list[str]:
     """What was found, in sentences."""
-    said = [_damage(each) for each in record.ranking if each.damage]
+    damaged = [_damage(each) for each in record.ranking if each.damage]
+    said = damaged[:SHOWN]
+    if len(damaged) > SHOWN:
+        said.append(f"and {len(damaged) - SHOWN} more like these")
     said += [f"note: {note}" for note in record.notes]
     said.append(f"judged on {len(record.pictures)} pictures ({record.origin}) against {record.reference}")
     before, found = record.kept_before, [entry for entry in record.keep if entry.node not in record.kept_before]
@@ -58,7 +62,18 @@ def show_tries(outcome: Outcome, console: Console) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="")
-    for title in ("method", "kept", "worst group", "worst in the face", "of limit", "int8", "mult-adds", "ms", ""):
+    for title in (
+        "method",
+        "kept",
+        "worst group",
+        "worst in the face",
+        "chosen at",
+        "judged at",
+        "int8",
+        "mult-adds",
+        "ms",
+        "",
+    ):
         table.add_column(title, no_wrap=True)
     for each in outcome.tries:
         table.add_row(
@@ -67,6 +82,7 @@ def show_tries(outcome: Outcome, console: Console) -> None:
             each.group,
             each.meaning,
             f"{each.strain:.0%}",
+            "-" if each.judged is None else f"{each.judged:.0%}",
             each.convolutions,
             f"{each.macs:.1%}",
             "-" if each.latency_ms is None else f"{each.latency_ms:.3f}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from face3d_trt.parity.judging import Judge
     from face3d_trt.records import BisectRecord
 
+PICTURES = 32  # of a folder, half of which choose
+MARGINS = (0.9, 0.75)  # of the limits where it is chosen, as other pictures use more or less; then a stricter choice
 MOST = 12  # nodes kept higher; of the 71 that ModelOpt quantizes in a ResNet50
 _WORTH = 1.02  # an engine that is faster by less than this is not faster: runs differ by as much
 
@@ -37,7 +39,8 @@ class Until:
 
     Args:
         most: The most nodes that may be kept higher.
-        images: Pictures that judge; None: the package's samples, which calibrate nothing.
+        images: Pictures; of 16 and more every second one chooses and the others judge. Fewer judge, as do, where None
+            are named, the package's samples; renders that the package has for that choose.
         model: Directory or ModelScope id; None: the one that was exported.
         limits: A file like `limits.json`; None: the package's.
     """
@@ -55,8 +58,9 @@ class Try:
     Attributes:
         method: Calibration method.
         kept: Nodes that it keeps higher by the ranking.
-        passed: Whether the gate holds.
-        strain: The largest share of a limit that is used; above 1 it does not hold.
+        passed: Whether the gate holds on the pictures that took no part in the choice.
+        strain: The largest share of a limit that is used on the pictures that choose.
+        judged: Likewise on those that judge, above 1 the gate does not hold; None: the choice did not fall on it.
         group: The coefficient group that is nearest to its limit, and its error.
         meaning: Likewise of the measures in mm, px and so on.
         convolutions: `53 of 60`, that compute in int8.
@@ -68,6 +72,7 @@ class Try:
     kept: tuple[str, ...]
     passed: bool
     strain: float
+    judged: float | None
     group: str
     meaning: str
     convolutions: str
@@ -123,17 +128,17 @@ def until_passes(
             run="face3d-trt build --int8 --calib calibration/ --until-passes",
         )
     from face3d_trt.engine.options import check_typed
-    from face3d_trt.parity.judging import JudgeOptions, find_judge
+    from face3d_trt.parity.judging import JudgeOptions, find_judges
 
     check_typed(options, takes, report)
     next_typed(options)  # refuses a name that another plan needs
     check_output(_list_path(options))
     info = read_info(options.onnx)
     report = Once(report)
-    asked = JudgeOptions(info, options.onnx, "int8", until.images, until.model, until.limits)
-    judge = find_judge(asked, report)
+    asked = JudgeOptions(info, options.onnx, "int8", until.images, until.model, until.limits, PICTURES)
+    choice, judge = find_judges(asked, MARGINS[0], report)
     with tempfile.TemporaryDirectory(prefix=f".{options.plan.stem}.", dir=options.plan.parent) as name:
-        search = _Search(options, takes, until, flavour, judge, Path(name), report)
+        search = _Search(options, takes, until, flavour, choice, judge, Path(name), report)
         return search.run()
 
 
@@ -143,6 +148,7 @@ class _Search:
     takes: Takes
     until: Until
     flavour: Flavour | None
+    choice: Judge
     judge: Judge
     folder: Path
     report: Reporter
@@ -155,11 +161,14 @@ class _Search:
             if tries[-1].passed:
                 return self._won(tries, None)
         for plain in sorted(tries, key=lambda each: each.strain):
-            record = self._ranked(plain.method)
-            tries.append(self._kept(plain.method, record))
-            if tries[-1].passed:
-                return self._won(tries, record)
-        return Outcome(tuple(tries), None, notes=(self._on(),))
+            for margin in MARGINS if plain.judged is None else MARGINS[1:]:
+                record = self._ranked(plain.method, margin)
+                tries.append(self._kept(plain.method, record, margin))
+                if tries[-1].passed:
+                    return self._won(tries, record)
+                if tries[-1].judged is None:  # a stricter choice keeps more
+                    break
+        return Outcome(tuple(tries), None, notes=self._on(tries))
 
     def _seed(self) -> None:
         """Let a typed graph of an earlier build be reused where it is one of those that are tried."""
@@ -170,50 +179,60 @@ class _Search:
     def _typed(self, method: Method) -> Path:
         return self.folder / f"{method}.int8.onnx"
 
+    def _kept_path(self, method: Method) -> Path:
+        return self.folder / f"{method}.kept.int8.onnx"
+
     def _plain(self, method: Method) -> Try:
         asked = replace(self.options, method=method).precision_options(self.takes)
         record = typed_graph(self.options.onnx, self._typed(method), asked, self.report)
         return self._try(method, (), self._typed(method), record)
 
-    def _ranked(self, method: Method) -> BisectRecord:
+    def _ranked(self, method: Method, margin: float) -> BisectRecord:
         graphs = graphs_of(self.options.onnx, self._typed(method), "int8")
         state = self.options.plan.with_name(f".{self.options.plan.stem}.{method}.state")
-        return bisect(graphs, self.judge, state, self.until.most, self.report)
+        return bisect(graphs, self.choice.within(margin), state, self.until.most, self.report)
 
-    def _kept(self, method: Method, found: BisectRecord) -> Try:
+    def _kept(self, method: Method, found: BisectRecord, margin: float) -> Try:
         path, names = self.folder / f"{method}.keep.json", tuple(entry.node for entry in found.keep)
-        typed = self.folder / f"{method}.kept.int8.onnx"
+        typed = self._kept_path(method)
         if not names:  # no list helps
-            return self._try(method, (), self._typed(method), TypedRecord.read(record_path(self._typed(method))))
+            record = TypedRecord.read(record_path(self._typed(method)))
+            return self._try(method, (), self._typed(method), record, margin)
         found.write(path)
         asked = replace(self.options, method=method, keep=path).precision_options(self.takes)
-        return self._try(method, names, typed, typed_graph(self.options.onnx, typed, asked, self.report))
+        return self._try(method, names, typed, typed_graph(self.options.onnx, typed, asked, self.report), margin)
 
-    def _try(self, method: Method, names: tuple[str, ...], typed: Path, record: TypedRecord) -> Try:
+    def _try(
+        self, method: Method, names: tuple[str, ...], typed: Path, record: TypedRecord, margin: float = MARGINS[0]
+    ) -> Try:
         from face3d_trt.graph.counts import operations, tally
         from face3d_trt.graph.info import read_graph
 
         graph = read_graph(typed)
-        judged = self.judge.graph(graph, typed)
+        found = self.choice.within(margin).graph(graph, typed)
+        chosen = found.passed and len(names) <= self.until.most
+        judged = self.judge.graph(graph, typed) if chosen else None
+        worst = judged or found
         made = Try(
             method,
             names,
-            judged.passed and len(names) <= self.until.most,
-            judged.strain,
-            judged.worst_group,
-            judged.worst_meaning,
+            judged is not None and judged.passed,
+            found.strain,
+            None if judged is None else judged.strain,
+            worst.worst_group,
+            worst.worst_meaning,
             tally(operations(graph)).share("int8").partition(" conv")[0],
             record.int8_macs,
             self._latency(typed),
         )
-        said = "passes" if made.passed else "does not pass"
-        self.report.stage(f"tried      {method}, {len(names)} nodes kept higher: {said}: {judged.worst}")
+        said = "passes" if made.passed else "does not pass" if judged is None else "does not pass where it is judged"
+        self.report.stage(f"tried      {method}, {len(names)} nodes kept higher: {said}: {worst.worst}")
         return made
 
     def _won(self, tries: list[Try], found: BisectRecord | None) -> Outcome:
         """Put the typed graph, and the list of its nodes, where the build will find them."""
         method, options = tries[-1].method, self.options
-        typed = self._typed(method)
+        typed = self._typed(method) if found is None else self._kept_path(method)
         place = next_typed(options)
         files = [(place, typed.read_bytes()), (record_path(place), record_path(typed).read_bytes())]
         final = replace(options, method=method)
@@ -224,10 +243,19 @@ class _Search:
         else:
             write_together(files)
         fp16 = self._fp16()
-        return Outcome(tuple(tries), final, fp16, (self._on(), *_faster(tries[-1].latency_ms, fp16)))
+        return Outcome(tuple(tries), final, fp16, (*self._on(tries), *_faster(tries[-1].latency_ms, fp16)))
 
-    def _on(self) -> str:
-        return f"judged on {len(self.judge.truths.names)} pictures ({self.judge.origin}) against {self.judge.source}"
+    def _on(self, tries: Sequence[Try]) -> tuple[str, ...]:
+        choice, judge = self.choice, self.judge
+        share = ", then ".join(f"{margin:.0%}" for margin in MARGINS)
+        by = (
+            f"chosen on {len(choice.truths.names)} pictures ({choice.origin}): at most {share} of each limit",
+            f"judged on {len(judge.truths.names)} others ({judge.origin}) against {judge.source}",
+        )
+        count = sum(each.judged is not None for each in tries)
+        if count > 1:
+            return (*by, f"{count} choices were judged, one after the other, so the last figure flatters a little")
+        return by
 
     def _latency(self, typed: Path) -> float | None:
         """Of the engine of a typed graph, ms; None: there is no GPU here, or its layers could not be timed."""

@@ -7,6 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from face3d_trt.cli.judged import Images, Limit, Limits, Model  # noqa: TC001  # typer reads them at run time
+
 
 def command(
     plan: Annotated[
@@ -21,19 +23,10 @@ def command(
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="The float32 graph of --typed. Default: NAME.onnx beside NAME.int8.onnx."),
     ] = None,
-    images: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="A photo, or a folder of photos or aligned crops. Default: the package's sample faces."),
-    ] = None,
-    model: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Directory or ModelScope id of the float32 reference. Default: the one that was exported."),
-    ] = None,
-    limits: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="JSON file with other limits than the package's."),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most pictures to take of a folder, the first by name.")] = 16,
+    images: Images = None,
+    model: Model = None,
+    limits: Limits = None,
+    limit: Limit = 16,
     most: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="The most nodes that may be kept higher. Default: any number."),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from face3d_trt.cli.judged import Limits, Model  # noqa: TC001  # typer reads them at run time
 from face3d_trt.names import DEFAULT_ONNX
 
 if TYPE_CHECKING:
@@ -81,10 +82,8 @@ def command(
         Path | None,
         typer.Option(help="Pictures that judge the engine. Default: --calib; with --until-passes, the samples."),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Directory or id of the float32 reference. Default: the one that was exported.")
-    ] = None,
-    limits: Annotated[Path | None, typer.Option(help="JSON file with other limits than the package's.")] = None,
+    model: Model = None,
+    limits: Limits = None,
     no_gate: Annotated[
         bool, typer.Option("--no-gate", help="Do not hold the engine against float32 PyTorch before it gets its name.")
     ] = False,
@@ -126,7 +125,7 @@ def command(
         from_typed=typed,
         keep=keep,
     )
-    gate = BuildGate(images, model, limits, report, calibration=not until_passes)
+    gate = BuildGate(images, model, limits, report, held_out=until_passes)
     if typed_only:
         options = named_for(options, generation)
     if until_passes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from face3d_trt.cli.export import Input, Outputs  # noqa: TC001  # typer reads them at run time
+from face3d_trt.cli.judged import Images, Limit, Limits, Model  # noqa: TC001
 
 if TYPE_CHECKING:
     from face3d_trt.parity.compare import CompareOptions
@@ -25,21 +26,10 @@ def command(
         Optional[list[Path]],  # noqa: UP045  # typer reads it at run time, on Python 3.10 too
         typer.Option(help="A plan; repeatable. Without it: every plan in engines/ that has a manifest."),
     ] = None,
-    images: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="A photo, or a folder of photos or aligned crops. Default: the package's sample faces."),
-    ] = None,
-    model: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Directory or ModelScope id of the float32 reference. Default: the one that was exported."),
-    ] = None,
-    limits: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="JSON file with other limits than the package's."),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, help="The most pictures to take of a folder, the first by name.")
-    ] = _LIMIT,
+    images: Images = None,
+    model: Model = None,
+    limits: Limits = None,
+    limit: Limit = _LIMIT,
     json: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="Write everything that was measured to this file."),

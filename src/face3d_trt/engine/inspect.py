@@ -14,7 +14,7 @@ from face3d_trt.engine.shares import Shares, shares
 from face3d_trt.errors import MissingError, PlanError
 from face3d_trt.files import sha256_file
 from face3d_trt.optional import install_command
-from face3d_trt.records import Gpu, Manifest, manifest_path
+from face3d_trt.records import Gpu, Manifest, is_sealed, manifest_path
 from face3d_trt.runtime.plans import open_plan
 
 
@@ -44,6 +44,7 @@ class Inspection:
         here: Whether it runs here; None where nothing is known about the plan.
         typed: The typed graph that it was built from: "as built", "replaced" by another, or "missing", as it may be;
             None where nothing is known about the plan.
+        sealed: Whether the manifest has a digest by which an edit would show.
     """
 
     plan: Path
@@ -51,6 +52,7 @@ class Inspection:
     trouble: PlanError | None
     here: Here | None
     typed: Literal["as built", "replaced", "missing"] | None = None
+    sealed: bool = True
 
     @property
     def shares(self) -> Shares | None:
@@ -67,6 +69,7 @@ class Inspection:
             "trouble": trouble and {"problem": trouble.problem, "allowed": trouble.allowed, "run": trouble.run},
             "here": here and {"runs": here.runs, "why": here.why, "run": here.run},
             "typed": self.typed,
+            "sealed": self.sealed,
             "shares": found and {"layers": found.layers, "time": found.time, "convolutions": found.convolutions},
             "manifest": self.manifest and self.manifest.model_dump(mode="json"),
         }
@@ -82,7 +85,8 @@ def inspect_plan(plan: Path) -> Inspection:
         trouble, manifest = error, _manifest_alone(plan)
     if manifest is None:
         return Inspection(plan, None, trouble, None)
-    return Inspection(plan, manifest, trouble, runs_here(manifest, plan), _typed(manifest, plan))
+    sealed = is_sealed(manifest_path(plan))
+    return Inspection(plan, manifest, trouble, runs_here(manifest, plan), _typed(manifest, plan), sealed)
 
 
 def runs_here(manifest: Manifest, plan: Path) -> Here:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from face3d_trt.engine.sizes import format_size
 from face3d_trt.graph.counts import Tally
+from face3d_trt.records import manifest_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,10 @@ def print_inspection(inspection: Inspection, console: Console, *, every_layer: b
             "yellow",
         )
         say(f"  run: {manifest.command}    # or copy the graph from where the plan was built\n")
+    if manifest is not None and not inspection.sealed:
+        name = manifest_path(inspection.plan).name
+        say(f"note: {name} is of an earlier version and has no digest, so edits of it would not be noticed")
+        say(f"  run: {manifest.command}    # adds one; the plan is reused\n")
     if here is not None and inspection.trouble is None:
         say(f"runs here: {'yes' if here.runs else 'no'}, {here.why}", "green" if here.runs else "yellow")
         if here.run:

@@ -1,4 +1,4 @@
-"""Eight aligned faces inside the package: for precision passes and checks that need real pictures and have none."""
+"""Aligned faces inside the package: for precision passes and checks that need real pictures and have none."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from face3d_trt.names import CROP
 from face3d_trt.optional import reinstall_command
 
 SAMPLES = 8
+CHOICE = 16
 
 
 def sample_crops() -> Pixels:
@@ -21,12 +22,26 @@ def sample_crops() -> Pixels:
         MissingError: The installed package has lost its pictures.
         ImageError: One of them is damaged.
     """
-    with as_file(files("face3d_trt.faces") / "data") as folder:
+    return _crops("data", SAMPLES)
+
+
+def choice_crops() -> Pixels:
+    """Other faces, by which something may be chosen that the samples judge: (16, 224, 224, 3) uint8 RGB.
+
+    Raises:
+        MissingError: The installed package has lost its pictures.
+        ImageError: One of them is damaged.
+    """
+    return _crops("choice", CHOICE)
+
+
+def _crops(name: str, count: int) -> Pixels:
+    with as_file(files("face3d_trt.faces") / name) as folder:
         crops = [read_image(folder / name) for name in image_files(folder)[0]]
-    if len(crops) != SAMPLES or any(crop.shape != (CROP, CROP, 3) for crop in crops):
+    if len(crops) != count or any(crop.shape != (CROP, CROP, 3) for crop in crops):
         raise MissingError(
             f"the package's sample faces are incomplete: {len(crops)} pictures in {folder}",
-            allowed=f"{SAMPLES} pictures of {CROP}x{CROP} px",
+            allowed=f"{count} pictures of {CROP}x{CROP} px",
             run=reinstall_command(),
         )
     return np.stack(crops)

@@ -8,18 +8,18 @@ import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from face3d_trt.errors import EngineError, InputError, MissingError, UsageError
+from face3d_trt.errors import EngineError, InputError, UsageError
 from face3d_trt.model.captured import Graphs
+from face3d_trt.model.fast_options import CAPTURES, FastOptions, find_device
 from face3d_trt.model.load import load_model
-from face3d_trt.model.mixed import Mixed, Mode, float32_products
+from face3d_trt.model.mixed import Mixed, float32_products
 from face3d_trt.model.staging import DEPTH, Lane, Lanes
 from face3d_trt.names import COEFFS, CROP, MAX_SIDE, MIN_SIDE, TEXTURE, VERTEX
 
@@ -30,68 +30,9 @@ if TYPE_CHECKING:
 
     HostArray = npt.NDArray[Any]
 
-Compile = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
-_CAPTURES = ("reduce-overhead", "max-autotune")  # these run in CUDA graphs of torch's own
+_DEFAULT = FastOptions()
 _WARM_UPS = 3  # torch.compile compiles, then captures, then replays
 _HOST_SHAPES = 4  # whose page-locked memory is kept
-_NAMES = {
-    "fp32": "float32",
-    "tf32": "float32 with TF32 products",
-    "amp": "float32 with autocast to float16",
-    "bf16": "bfloat16",
-    "half": "half",
-}
-
-
-@dataclass(frozen=True)
-class FastOptions:
-    """How a FastModel computes.
-
-    Attributes:
-        mode: What the network computes in; the morphable model is float32 in all of them. "fp32"; "tf32": float32
-            weights, TF32 products (Ampere and newer); "amp": float32 weights, `torch.autocast` to float16; "bf16" and
-            "half": convolutions with weights of that type.
-        compile: The mode of `torch.compile`; None: not compiled.
-        graph: Run in CUDA graphs of our own, one for each shape. Not together with `compile`.
-        channels_last: Whether pictures and weights lie in the order that tensor cores want.
-        search: Let cuDNN time its algorithms at the first call of a shape, instead of trusting its heuristics.
-        outputs: "coeffs", or "mesh": coefficients, vertices and texture.
-        shapes: How many shapes of input are captured or compiled. Another one drops the graph that was used least
-            recently; with `compile` it is refused.
-    """
-
-    mode: Mode = "half"
-    compile: Compile | None = None
-    graph: bool = False
-    channels_last: bool = True
-    search: bool = True
-    outputs: Literal["coeffs", "mesh"] = "coeffs"
-    shapes: int = 16
-
-    def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            raise UsageError(f"there is no mode {self.mode!r}", allowed=", ".join(get_args(Mode)))
-        if self.compile not in (None, *get_args(Compile)):
-            raise UsageError(f"torch.compile has no mode {self.compile!r}", allowed=", ".join(get_args(Compile)))
-        if self.outputs not in ("coeffs", "mesh"):
-            raise UsageError(f"there are no outputs {self.outputs!r}", allowed="coeffs, mesh")
-        if self.graph and self.compile:
-            raise UsageError("graph and compile do not go together", allowed='compile="reduce-overhead", or graph=True')
-        if self.shapes < 1:
-            raise UsageError(f"shapes is {self.shapes}", allowed="1 or more")
-
-    @property
-    def label(self) -> str:
-        """For tables: "torch, half, channels_last, compiled (reduce-overhead)"."""
-        parts = ["torch", _NAMES[self.mode]]
-        parts += ["channels_last"] * self.channels_last
-        parts += [f"compiled ({self.compile})"] if self.compile else ["CUDA graph" if self.graph else "eager"]
-        return ", ".join(parts)
-
-    @property
-    def overwrites(self) -> bool:
-        """Whether a call writes where the former one wrote: it runs in CUDA graphs."""
-        return self.graph or self.compile in _CAPTURES
 
 
 class FastModel:
@@ -124,10 +65,10 @@ class FastModel:
     """
 
     def __init__(
-        self, model: FaceModel, options: FastOptions = FastOptions(), *, device: str | torch.device | None = None
+        self, model: FaceModel, options: FastOptions = _DEFAULT, *, device: str | torch.device | None = None
     ) -> None:
         self.options = options
-        self.device = _device(device, options)
+        self.device = find_device(device, options)
         if options.outputs == "mesh" and model.morphable is None:
             raise UsageError("outputs mesh needs the morphable model", allowed="load_model(..., morphable=True)")
         decode = model.morphable if options.outputs == "mesh" else None
@@ -152,7 +93,7 @@ class FastModel:
     def from_directory(
         cls,
         model: str | Path,
-        options: FastOptions = FastOptions(),
+        options: FastOptions = _DEFAULT,
         *,
         device: str | torch.device | None = None,
     ) -> FastModel:
@@ -262,9 +203,10 @@ class FastModel:
                 stack.enter_context(each)
             if not self.options.graph:  # a graph's own memory takes any type and order
                 pixels = self._normal(pixels)
-            if self.options.compile in _CAPTURES:
+            if self.options.compile in CAPTURES:
                 torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             results = self._run(pixels)
+            self._seen.add(self._key(pixels))
             return tuple(each.clone() for each in results) if copy and self.options.overwrites else results
 
     def _surroundings(self, pixels: Tensor) -> Iterator[AbstractContextManager[Any]]:
@@ -279,18 +221,18 @@ class FastModel:
         if self._new(pixels):
             yield _first_call(self.options)
 
+    def _key(self, pixels: Tensor) -> tuple[torch.Size, torch.dtype]:
+        return pixels.shape, torch.uint8 if pixels.dtype == torch.uint8 else self._module.dtype
+
     def _new(self, pixels: Tensor) -> bool:
         """Whether this is the first call of a shape."""
-        kind = torch.uint8 if pixels.dtype == torch.uint8 else self._module.dtype
-        key = (pixels.shape, kind)
-        if key in self._seen:
+        if self._key(pixels) in self._seen:
             return False
         if self.options.compile and len(self._seen) >= self.options.shapes:
             raise InputError(
                 f"{tuple(pixels.shape)} would be compiled as shape number {len(self._seen) + 1}",
                 allowed=f"{self.options.shapes} shapes: batches of few sizes, or FastOptions(shapes=...)",
             )
-        self._seen.add(key)
         return True
 
     def _normal(self, pixels: Tensor) -> Tensor:
@@ -299,7 +241,7 @@ class FastModel:
         return self.prepare(pixels)
 
     def _own_thread(self) -> None:
-        if self.options.compile not in _CAPTURES:
+        if self.options.compile not in CAPTURES:
             return
         here = threading.get_ident()
         self._thread = self._thread or here
@@ -325,41 +267,16 @@ def _first_call(options: FastOptions) -> Iterator[None]:
         before = cudnn.benchmark
         cudnn.benchmark = before or options.search
         stack.callback(setattr, cudnn, "benchmark", before)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "Plan failed")  # of an algorithm that cuDNN tried and does not take
+        warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # float32 is what was asked for
         if options.compile:
             from torch._dynamo import config
 
             # By default the ninth shape of a function is run eagerly, and nothing says so.
             limits = {"recompile_limit": 1024, "accumulated_recompile_limit": 4096}
             stack.enter_context(config.patch(limits))
-            stack.enter_context(warnings.catch_warnings())
-            warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # float32 is what was asked for
         yield
-
-
-def _device(asked: str | torch.device | None, options: FastOptions) -> torch.device:
-    """The device, with its index, after it was found to have what the options want."""
-    try:
-        device = torch.device(asked or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError as error:
-        raise UsageError(f"there is no device {asked!r}", allowed="cpu, cuda, cuda:0, ...") from error
-    if device.type == "cpu":
-        if options.graph or options.mode == "tf32":
-            what = "CUDA graphs" if options.graph else "TF32"
-            raise UsageError(f"the CPU has no {what}", allowed='device="cuda", or other FastOptions')
-        return device
-    if device.type != "cuda":
-        raise UsageError(f"the device is {device}", allowed="cpu, cuda, cuda:0, ...")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = device.index if device.index is not None else torch.cuda.current_device() if count else 0
-    if index >= count:
-        raise MissingError(f"there is no GPU {index}: torch sees {count}", run="face3d-trt doctor")
-    if options.mode in ("tf32", "bf16") and torch.cuda.get_device_capability(index) < (8, 0):
-        raise MissingError(
-            f"{torch.cuda.get_device_name(index)} has no {'TF32' if options.mode == 'tf32' else 'bfloat16'}",
-            allowed="compute capability 8.0 (Ampere) and newer",
-            run='FastOptions(mode="half")',
-        )
-    return torch.device("cuda", index)
 
 
 def _check(images: HostArray | Tensor) -> None:

@@ -30,14 +30,14 @@ class BuildGate:
         model: Directory or ModelScope id; None: the one that was exported.
         limits: A file like `limits.json`; None: the package's.
         report: Told what is judged, or why nothing is.
-        calibration: Whether the calibration pictures may judge.
+        held_out: The pictures that took no part in `--until-passes`' choice judge, and never those of the calibration.
     """
 
     images: Path | None = None
     model: str | None = None
     limits: Path | None = None
     report: Reporter = SILENT
-    calibration: bool = True
+    held_out: bool = False
 
     def __call__(self, options: BuildOptions, manifest: Manifest, plan: bytes, typed: Path) -> GateRecord:
         """Judge; what is missing on this machine is a reason why it was not, and no error.
@@ -74,12 +74,12 @@ class BuildGate:
         opt = manifest.profiles[0].opt
         side = (opt[2], opt[3]) if manifest.model.input == "float32" else (opt[1], opt[2])
         images = self.images
-        if images is None and self.calibration and options.calibration is not None:
+        if images is None and not self.held_out and options.calibration is not None:
             images = find_directory(str(options.calibration), options.plan)  # of a record made elsewhere it may be gone
         asked = JudgeOptions(
             manifest.model, options.plan, manifest.precision, images, self.model, self.limits, PICTURES, side
         )
-        return find_judge(asked, self.report)
+        return find_judge(asked, self.report, held_out=self.held_out)
 
     def _candidates(self, judge: Judge, manifest: Manifest, plan: bytes, typed: Path) -> Iterator[tuple[str, Judged]]:
         from face3d_trt.graph.info import read_graph

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from face3d_trt.errors import MissingError, ModelError
 from face3d_trt.names import CROP
@@ -36,17 +38,19 @@ class Judged:
     Attributes:
         rows: Figures by coefficient group and output.
         meaning: Figures in mm, px and so on; () without a morphable model.
-        failures: Empty when it passed.
+        failures: Empty when every limit is kept.
+        margin: The share of a limit that may be used.
     """
 
     rows: tuple[Row, ...]
     meaning: tuple[MeaningRow, ...]
     failures: tuple[Failure, ...]
+    margin: float = math.inf
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
-        return not self.failures
+        """Whether nothing failed, and no more of a limit is used than the margin allows."""
+        return not self.failures and self.strain <= self.margin
 
     @property
     def strain(self) -> float:
@@ -96,6 +100,7 @@ class Judge:
         origin: Where the pictures come from.
         fingerprint: Of the pictures.
         side: Height and width of the pictures as they are fed, px.
+        margin: The share of a limit that may be used; below 1 where other pictures are to hold to the limit as well.
     """
 
     def __init__(
@@ -110,12 +115,20 @@ class Judge:
         origin: str,
         fingerprint: str,
         side: tuple[int, int] = (CROP, CROP),
+        margin: float = math.inf,
     ) -> None:
         from face3d_trt.parity.meaning import Meter, find_similarity
 
         self.truths, self.limits, self.precision, self.gated = truths, limits, precision, gated
         self.source, self.origin, self.fingerprint, self.side = source, origin, fingerprint, side
+        self.margin = margin if gated else math.inf
         self._meter = Meter(decoder, find_similarity()) if decoder is not None else None
+
+    def within(self, margin: float) -> Judge:
+        """The same judge with another margin."""
+        other = copy(self)
+        other.margin = margin if self.gated else math.inf
+        return other
 
     def graph(self, typed: ModelProto, path: Path, rows: int = AT_ONCE, *, brief: bool = False) -> Judged:
         """Judge a typed graph; messages call it `path`.
@@ -155,7 +168,7 @@ class Judge:
             return Judged(tuple(rows_), (), tuple(failures))
         meaning, unlike = judge_faces(gatherer.errors(self.truths), precisions, titles, self.limits, ungated)
         broken = [*reference_failures(found.diseased), *broken_failures(found.broken, titles)]
-        return Judged(tuple(rows_), tuple(meaning), (*broken, *failures, *unlike))
+        return Judged(tuple(rows_), tuple(meaning), (*broken, *failures, *unlike), self.margin)
 
 
 @dataclass(frozen=True)
@@ -183,8 +196,13 @@ class JudgeOptions:
     side: tuple[int, int] = (CROP, CROP)
 
 
-def find_judge(options: JudgeOptions, report: Reporter = SILENT) -> Judge:
+def find_judge(options: JudgeOptions, report: Reporter = SILENT, *, held_out: bool = False) -> Judge:
     """A judge by float32 PyTorch and the model's morphable model.
+
+    Args:
+        options: On what it stands.
+        report: Told what is read and computed.
+        held_out: On the pictures that the first of `find_judges` does not see.
 
     Raises:
         MissingError: There is no PyTorch here, or another package is missing.
@@ -192,6 +210,27 @@ def find_judge(options: JudgeOptions, report: Reporter = SILENT) -> Judge:
         UsageError: The limits file is malformed.
         ImageError, FaceError, CalibrationError: No picture can be used.
     """
+    from face3d_trt.parity.held_out import parted
+
+    judge_on, chosen = _bench(options, report)
+    return judge_on(parted(chosen)[1] if held_out else chosen)
+
+
+def find_judges(options: JudgeOptions, margin: float, report: Reporter = SILENT) -> tuple[Judge, Judge]:
+    """A judge to choose by, with a margin, and one on pictures that take no part in the choice; as `find_judge`."""
+    from face3d_trt.parity.held_out import parted
+
+    judge_on, chosen = _bench(options, report)
+    choice, rest = parted(chosen)
+    return judge_on(choice, margin), judge_on(rest)
+
+
+class _JudgeOn(Protocol):
+    def __call__(self, chosen: Chosen, margin: float = math.inf) -> Judge: ...
+
+
+def _bench(options: JudgeOptions, report: Reporter) -> tuple[_JudgeOn, Chosen]:
+    """What judges on any pictures by the model, and the pictures that the options name."""
     for module, extra in (("torch", "export"), ("polygraphy", "compare"), ("onnxruntime", "cpu")):
         require(module, extra, "judging against float32 PyTorch")
     from face3d_trt.decode import Decoder
@@ -214,9 +253,13 @@ def find_judge(options: JudgeOptions, report: Reporter = SILENT) -> Judge:
             allowed="the model that the graph was exported from",
             run="face3d-trt export, or the same command with --model DIRECTORY",
         )
-    chosen = session.pictures(options.images, info, options.limit)
     decoder = Decoder.of(model.morphable) if model.morphable is not None else None
-    return _judge(session.reference(model, info, chosen), decoder, limits, options, chosen, "float32 PyTorch")
+
+    def judge_on(chosen: Chosen, margin: float = math.inf) -> Judge:
+        truths = session.reference(model, info, chosen)
+        return _judge(truths, decoder, limits, options, chosen, "float32 PyTorch", margin)
+
+    return judge_on, session.pictures(options.images, info, options.limit)
 
 
 def exact_judge(onnx: Path, options: JudgeOptions, report: Reporter = SILENT) -> Judge:
@@ -243,7 +286,13 @@ def any_judge(onnx: Path, options: JudgeOptions, report: Reporter = SILENT) -> J
 
 
 def _judge(
-    truths: Truths, decoder: Decoder | None, limits: Limits, options: JudgeOptions, chosen: Chosen, source: str
+    truths: Truths,
+    decoder: Decoder | None,
+    limits: Limits,
+    options: JudgeOptions,
+    chosen: Chosen,
+    source: str,
+    margin: float = math.inf,
 ) -> Judge:
     from face3d_trt.parity.session import inputs_sha256
 
@@ -257,4 +306,5 @@ def _judge(
         origin=chosen.origin,
         fingerprint=inputs_sha256(chosen),
         side=options.side,
+        margin=margin,
     )

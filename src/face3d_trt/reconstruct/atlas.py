@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 PLACES_GRID = 512  # texels a side, at most, on which places in the photo are computed
-COLOURS_GRID = 256  # and those of the albedo, which is smooth
-REACH = 2.0  # texels of the grid beyond the rim that continue its triangle: interpolation reads them
+COLOURS_GRID = 256  # and on which albedo and visibility are, which are smooth
+REACH = 1.5  # texels of the grid beyond the rim that continue its triangle: interpolation reads them
 PADDING = 1 / 64  # of the side: how far colours go on beyond the rim, for mip maps and filtering
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from face3d_trt.decode import CAMERA_Z, gamma, light, project, rotation
+from face3d_trt.decode import CAMERA_Z, project, rotation
 from face3d_trt.names import GROUPS
 from face3d_trt.optional import require
 from face3d_trt.reconstruct.atlas import COLOURS_GRID, PLACES_GRID, Atlas, make_atlas
@@ -32,7 +32,6 @@ class Face:
         shape: (V, 3) float32 in head space: upright, looking along z.
         normals: (V, 3) float32, likewise.
         albedo: (V, 3) float32 RGB, 0..1 and a little beyond.
-        light: (V, 3) float32 RGB: what a white surface reflects there.
         turn: (3, 3) float64 rotation from head to world space, for column vectors.
         place: (3,) float64 translation to world space; the camera stands at z = 10 and looks along -z.
         crop: (V, 2) float64 px of the 224 px crop, the centre of its first pixel at (0, 0).
@@ -43,7 +42,6 @@ class Face:
     shape: Array
     normals: Array
     albedo: Array
-    light: Array
     turn: Array
     place: Array
     crop: Array
@@ -116,7 +114,6 @@ class FaceDecoder:
             shape=shape,
             normals=normals,
             albedo=albedo,
-            light=light(facing_normals[None], gamma(row))[0],
             turn=turn,
             place=place,
             crop=project(world) - 0.5,

@@ -17,6 +17,7 @@ Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]
 
 OVERLAY_SIDE = 1024  # px at most, of the picture with the mesh
+MESH_SIDE = 384  # px at most, at which clay, which has no detail, is drawn; then it is enlarged
 CLAY = (0.93, 0.90, 0.86)
 COVER = 0.72  # of the photo by the mesh
 SUN = (-0.35, 0.45, 0.82)  # towards the light, as the viewer sees the face
@@ -38,9 +39,12 @@ def overlay(decoder: FaceDecoder, face: Face, place: Array, photo: Pixels) -> by
     factor = min(1.0, OVERLAY_SIDE / max(height, width))
     size = (max(1, round(width * factor)), max(1, round(height * factor)))
     ground = cv2.resize(photo, size, interpolation=cv2.INTER_AREA) if factor < 1 else photo
-    picture, cover = draw(
-        decoder, (place + 0.5) * (size[0] / width, size[1] / height), face.depth, clay(face), size[1], size[0]
-    )
+    coarse = min(1.0, MESH_SIDE / max(size))
+    small = (max(1, round(size[0] * coarse)), max(1, round(size[1] * coarse)))
+    placed = (place + 0.5) * (small[0] / width, small[1] / height)
+    layers = np.dstack(draw(decoder, placed, face.depth, clay(face), small[1], small[0]))
+    layers = cv2.resize(layers, size, interpolation=cv2.INTER_LINEAR)
+    picture, cover = layers[..., :3], layers[..., 3:]
     mixed = ground + (picture - ground * cover) * COVER
     done, data = cv2.imencode(
         ".jpg", cv2.cvtColor(_bytes(mixed), cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, QUALITY]
@@ -80,17 +84,17 @@ def draw(
         Its colours on black (height, width, 3) float32, and its cover (height, width, 1), 0 to 1.
     """
     cv2 = require("cv2", "reconstruct", "drawing meshes")
-    fine = (height * FINE, width * FINE)
-    surface = nearest_surface(placed * FINE, depth, decoder.triangles, *fine)
+    rows, columns = height * FINE, width * FINE
+    surface = nearest_surface(placed * FINE, depth, decoder.triangles, rows, columns)
     corners = decoder.triangles[surface.triangle]
     found = np.einsum("pk,pkc->pc", surface.weights, colours[corners].astype(np.float32))
     if texture is not None:
         at = np.einsum("pk,pkc->pc", surface.weights, decoder.uv[corners])
         found = found * _at(texture, at)
-    picture = np.zeros((fine[0] * fine[1], 4), np.float32)
+    picture = np.zeros((rows * columns, 4), np.float32)
     picture[surface.pixel, :3] = found
     picture[surface.pixel, 3] = 1
-    small = cv2.resize(picture.reshape(*fine, 4), (width, height), interpolation=cv2.INTER_AREA)
+    small = cv2.resize(picture.reshape(rows, columns, 4), (width, height), interpolation=cv2.INTER_AREA)
     return small[..., :3], small[..., 3:]
 
 

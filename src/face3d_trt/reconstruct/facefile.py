@@ -110,7 +110,7 @@ def read_face_file(path: Path, checkpoint_sha256: str | None = None) -> FaceFile
     if not path.is_file():
         raise MissingError(f"{path} is not there", allowed=f"NAME{SUFFIX}, as export writes it", run=_export(path))
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         digest = arrays.pop(_DIGEST).tobytes().hex()
         whole = digest == _digest(arrays)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from face3d_trt.errors import Face3DError, FaceError, InputError, MissingError
+from face3d_trt.errors import Face3DError, InputError, MissingError
 from face3d_trt.reconstruct.results import Failure, done, failed, write_folder
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ class Finisher:
             try:
                 files |= self._face(item, face, photo, coeffs[face.row].copy(), stem)
                 taken.append(_shown(face, stem))
-            except (FaceError, InputError) as error:
-                problems.append(error.problem)
-                taken.append(_shown(face, None) | {"reason": error.problem})
+            except Exception as error:
+                problems.append(failure_of("products", error).reason)
+                taken.append(_shown(face, None) | {"reason": problems[-1]})
         return files
 
     def _face(

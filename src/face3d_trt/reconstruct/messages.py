@@ -41,6 +41,11 @@ class Setup:
     face: Path | None
     checkpoint_sha256: str
 
+    @property
+    def crops_alone(self) -> bool:
+        """Whether neither OpenCV nor a morphable model is needed."""
+        return self.detector == "aligned" and not self.keeps_photos
+
 
 @dataclass(frozen=True)
 class Task:

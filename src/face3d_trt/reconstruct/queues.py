@@ -85,6 +85,7 @@ class Feeder:
         self._number = 0
         self._ahead: Group | None = None
         self.exhausted = False
+        self.cut = False
 
     def peek(self) -> Group | None:
         """The next group, which stays the next; None: there is none."""
@@ -101,7 +102,8 @@ class Feeder:
         return group
 
     def stop(self) -> None:
-        """Hand out no more."""
+        """Hand out no more; `cut` says from then on whether something was left."""
+        self.cut = self.cut or self.peek() is not None
         self._groups, self._ahead, self.exhausted = iter(()), None, True
 
     def _all(self, items: Sequence[Item], done: frozenset[str], size: int) -> Iterator[Group]:

@@ -48,9 +48,13 @@ def nearest_surface(placed: Array, depth: Array, triangles: Array, height: int, 
     if not found:
         return Surface(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 3), np.float32))
     pixel, triangle, weights, distance = (np.concatenate(part) for part in zip(*found, strict=True))
-    order = np.lexsort((distance, pixel))
-    pixel, first = np.unique(pixel[order], return_index=True)
-    chosen = order[first]
+    nearest = np.full(height * width, np.inf, np.float32)
+    np.minimum.at(nearest, pixel, distance)
+    first = np.flatnonzero(distance == nearest[pixel])
+    winner = np.full(height * width, -1, np.int64)
+    winner[pixel[first]] = first
+    pixel = np.flatnonzero(winner >= 0)
+    chosen = winner[pixel]
     return Surface(pixel, triangle[chosen], weights[chosen])
 
 

@@ -89,16 +89,24 @@ def _write(file: int, content: bytes) -> None:
 def _rename(work: Path, target: Path) -> None:
     """Over a folder from an earlier turn; or from a twin, on a machine that Ray believes to be gone."""
     for turn in range(_TURNS):
-        try:
-            os.rename(work, target)
+        if _renamed(work, target):
             return
-        except FileNotFoundError:
-            os.makedirs(target.parent, exist_ok=True)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            old = work.with_name(f"{work.name}.old{turn}")
-            with suppress(FileNotFoundError):
-                os.rename(target, old)
-            shutil.rmtree(old, ignore_errors=True)
+        old = work.with_name(f"{work.name}.old{turn}")
+        with suppress(FileNotFoundError):
+            os.rename(target, old)
+        shutil.rmtree(old, ignore_errors=True)
     os.rename(work, target)
+
+
+def _renamed(work: Path, target: Path) -> bool:
+    """False: there is something already."""
+    try:
+        os.rename(work, target)
+    except FileNotFoundError:
+        os.makedirs(target.parent, exist_ok=True)
+        return _renamed(work, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True

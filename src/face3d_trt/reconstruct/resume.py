@@ -106,7 +106,12 @@ class ResultList:
 
 @contextmanager
 def results_of(
-    path: Path, output: Path, run: Mapping[str, Any], resume: bool, report: Reporter = SILENT
+    path: Path,
+    output: Path,
+    run: Mapping[str, Any],
+    resume: bool,
+    report: Reporter = SILENT,
+    order: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[ResultList, Former]]:
     """Hold the list of results of a run, new or taken up again.
 
@@ -116,6 +121,7 @@ def results_of(
         run: What decides the results; stands in the first line.
         resume: Whether there may be results already.
         report: Warned of what has to be made again.
+        order: Place of each name in the sources, into which lines that were taken up again are brought at the end.
 
     Raises:
         UsageError: There is something in `output` and `resume` is not asked for; or it came from another run.
@@ -132,6 +138,10 @@ def results_of(
         finally:
             results.close()
             clear_work(output)
+            if results.next == 0 and not resume:  # it never began: nothing is left that would have to be resumed
+                path.unlink(missing_ok=True)
+        if resume and order:
+            in_order(path, order)
 
 
 def in_order(path: Path, order: Mapping[str, int]) -> None:

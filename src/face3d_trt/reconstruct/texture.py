@@ -3,9 +3,10 @@
 Within a triangle places are interpolated linearly: at the training camera's distance of a metre the perspective over a
 millimetre of skin moves them by less than a thousandth of the triangle.
 
-What the photo does not show is painted with the model's albedo under the light that the network found, brought to the
-photo's colours by a gain that equals them where both are known and is smooth elsewhere (pull-push of Gortler et al.
-1996, "The Lumigraph", on local means). So the seam has a step neither in trust nor in local colour.
+What the photo does not show is painted with the model's albedo, brought to the photo's colours and light by a gain that
+equals them where both are known and is smooth elsewhere (pull-push of Gortler et al. 1996, "The Lumigraph", on local
+means). So the seam has a step neither in trust nor in local colour. The light that the network found is not used: nine
+harmonics know little of where the photo shows nothing, and what they say there ends in a step at the seam.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]
 
-GAIN_GRID = 32  # local means: 6 mm of skin
+GAIN_GRID = 64  # local means: 3 mm of skin
 GAIN_LIMITS = (0.2, 4.0)
-SHADE = 0.1  # by how much the light brightens or darkens what is painted, at most
+COARSE = 1.25  # px of the photo per texel, above which the photo is shrunk before it is sampled
 NEAR = 4  # px of the photo kept around the face: the reach of the filter
-DARK = 4.0  # added to both colours of a gain, 0 to 255: black is no colour to measure by
+SURE = 6  # a cell of which a sixth is known speaks for itself
+BASE = 24.0  # added to colours, 0 to 255, before they are compared and multiplied: dark ones have no reliable ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,20 +67,21 @@ def bake(decoder: FaceDecoder, face: Face, place: Array, photo: Pixels, size: in
         FaceError: No part of the face can be seen in the photo.
         MissingError: The extra `reconstruct` is not installed.
     """
-    atlas = decoder.atlas(size, PLACES_GRID)
+    cv2 = require("cv2", "reconstruct", "baking textures")
+    coarse, atlas = decoder.atlas(size, COLOURS_GRID), decoder.atlas(size, PLACES_GRID)
     values = np.column_stack([place, face.depth, face.facing]).astype(np.float32)
-    grid = atlas.spread(values)
-    places = np.ascontiguousarray(grid[..., :2])
+    places = atlas.spread(np.ascontiguousarray(values[:, :2]))
     buffer = Buffer(place, face.depth, decoder.scatter, _scale(place, face))
-    weight = trust(places, grid[..., 2], grid[..., 3], atlas, buffer, photo.shape[:2])
-    visible = float(weight[atlas.mapped].mean())
+    weight = trust(coarse.spread(values), coarse, buffer, photo.shape[:2])
+    visible = float(weight[coarse.mapped].mean())
     if visible == 0:
         raise FaceError(
             "no part of the face that the coefficients describe can be seen in the photo",
             allowed="the photo that the crop was cut from, and the transform that cut it",
         )
-    density = _density(places, weight) * atlas.grid / size
-    sampled = _sample(photo, places, weight, density, size)
+    seen = atlas.padded & (cv2.resize(weight, places.shape[:2], interpolation=cv2.INTER_LINEAR) > 0)
+    density = _density(places, seen) * atlas.grid / size
+    sampled = _sample(photo, places, seen, density, size)
     painted = _paint(decoder, face, sampled, weight, size)
     return Baked(_blend(sampled, painted, weight, size), weight, visible, density)
 
@@ -99,24 +102,26 @@ def _scale(place: Array, face: Face) -> float:
     return float(np.ptp(place, axis=0).max() / max(np.ptp(face.shape[:, :2], axis=0).max(), 1e-6))
 
 
-def _density(places: Array, weight: Array) -> float:
+def _density(places: Array, seen: Array) -> float:
     """Px of the photo between neighbouring texels of the grid, where it is seen: the 75th percentile."""
     across = np.abs(places[::4, 1::4] - places[::4, :-1:4]).max(axis=2)
     down = np.abs(places[1::4, ::4] - places[:-1:4, ::4]).max(axis=2)
-    steps = np.maximum(across, down)[weight[::4, ::4] > 0.5 * weight.max()]
+    steps = np.maximum(across, down)[seen[::4, ::4]]
     return float(np.percentile(steps, 75)) if len(steps) else 1.0
 
 
-def _sample(photo: Pixels, places: Array, weight: Array, density: float, size: int) -> Pixels:
+def _sample(photo: Pixels, places: Array, seen: Array, density: float, size: int) -> Pixels:
     """The photo at every texel: (size, size, 3); it is shrunk first where texels are larger than its pixels."""
     cv2 = require("cv2", "reconstruct", "baking textures")
-    seen = places[weight > 0]
-    low = np.maximum(np.floor(seen.min(axis=0)).astype(int) - NEAR, 0)
-    high = np.ceil(seen.max(axis=0)).astype(int) + NEAR + 1
-    near = np.ascontiguousarray(photo[low[1] : high[1], low[0] : high[0]])
+    mask = seen.astype(np.uint8)
+    extent = np.array([cv2.minMaxLoc(cv2.extractChannel(places, axis), mask)[:2] for axis in (0, 1)])
+    low = np.maximum(np.floor(extent[:, 0]).astype(int) - NEAR, 0)
+    high = np.ceil(extent[:, 1]).astype(int) + NEAR + 1
+    near = photo[low[1] : high[1], low[0] : high[0]]
     height, width = near.shape[:2]
-    small = (max(1, round(width / max(density, 1))), max(1, round(height / max(density, 1))))
-    if small != (width, height):
+    small = (width, height)
+    if density > COARSE:
+        small = (max(1, round(width / density)), max(1, round(height / density)))
         near = cv2.resize(near, small, interpolation=cv2.INTER_AREA)
     scale = np.array([small[0] / width, small[1] / height], np.float32)
     at = (places - (low - 0.5).astype(np.float32)) * scale - np.float32(0.5)
@@ -129,30 +134,20 @@ def _paint(decoder: FaceDecoder, face: Face, sampled: Pixels, weight: Array, siz
     cv2 = require("cv2", "reconstruct", "baking textures")
     atlas = decoder.atlas(size, COLOURS_GRID)
     side = (atlas.grid, atlas.grid)
-    colours = atlas.spread(np.clip(face.albedo * _shade(face), 0, 1) * np.float32(255))
-    known = cv2.resize(weight, side, interpolation=cv2.INTER_AREA) * atlas.mapped
+    colours = atlas.spread(np.clip(face.albedo, 0, 1) * np.float32(255))
+    known = weight * atlas.mapped
     photo = cv2.resize(sampled, side, interpolation=cv2.INTER_AREA)
     gain = _gain(photo.astype(np.float32), colours, known)
-    painted = np.clip(colours * cv2.resize(gain, side, interpolation=cv2.INTER_CUBIC), 0, 255)
+    painted = (colours + BASE) * cv2.resize(gain, side, interpolation=cv2.INTER_CUBIC) - BASE
     painted[~atlas.padded] = painted[atlas.mapped].mean(axis=0)
-    return np.asarray(painted.round().astype(np.uint8))
-
-
-def _shade(face: Face) -> Array:
-    """How bright the light is at each vertex, (V, 1), 1 at the mean; its colour comes with the gain.
-
-    Nine harmonics know little of where the photo shows nothing: their extremes are not believed.
-    """
-    bright = face.light.mean(axis=1, keepdims=True)
-    beyond = bright / max(float(bright.mean()), 1e-3) - 1
-    return np.asarray(1 + SHADE * np.tanh(beyond / SHADE), np.float32)
+    return np.asarray(np.clip(painted, 0, 255).round().astype(np.uint8))
 
 
 def _gain(photo: Array, colours: Array, known: Array) -> Array:
     """By what the model's colours are multiplied: (GAIN_GRID, GAIN_GRID, 3) float32."""
     cv2 = require("cv2", "reconstruct", "baking textures")
     small = (GAIN_GRID, GAIN_GRID)
-    both = np.concatenate([photo + DARK, colours + DARK], 2) * known[..., None]
+    both = np.concatenate([photo + BASE, colours + BASE], 2) * known[..., None]
     both = cv2.resize(both, small, interpolation=cv2.INTER_AREA)
     spread = _pull_push(both, cv2.resize(known, small, interpolation=cv2.INTER_AREA))
     return np.asarray(np.clip(spread[..., :3] / spread[..., 3:], *GAIN_LIMITS), np.float32)
@@ -162,7 +157,7 @@ def _pull_push(values: Array, weight: Array) -> Array:
     """Fill what has no weight from what has: (side, side, channels) times its weight, (side, side) -> the same."""
     cv2 = require("cv2", "reconstruct", "baking textures")
     side = len(values)
-    sure = np.minimum(weight, 1)[..., None]
+    sure = np.minimum(SURE * weight, 1)[..., None]
     own = values / np.maximum(weight, 1e-6)[..., None]
     if side == 1:
         return np.asarray(own)

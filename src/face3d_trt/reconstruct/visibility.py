@@ -23,24 +23,23 @@ TURNED, FULL = 0.10, 0.42  # cosines to the camera: 84 degrees, where the photo 
 FEATHER = 1 / 40  # of the texture's side, from what is not seen to full trust: 5 mm
 
 
-def trust(place: Array, depth: Array, facing: Array, atlas: Atlas, buffer: Buffer, photo: tuple[int, int]) -> Array:
+def trust(values: Array, atlas: Atlas, buffer: Buffer, photo: tuple[int, int]) -> Array:
     """Weight of the photo on the grid: (grid, grid) float32, 0 to 1, without steps.
 
     Args:
-        place: (grid, grid, 2) float32 px of the photo.
-        depth: (grid, grid) float32 distance from the camera, 1.0 = 100 mm.
-        facing: (grid, grid) float32 cosine between normal and the direction to the camera.
+        values: (grid, grid, 4) float32: x and y in px of the photo, distance from the camera (1.0 = 100 mm), cosine
+            between the normal and the direction to the camera.
         atlas: Where texels are.
         buffer: What is nearest to the camera.
         photo: Height and width of the photo.
     """
     cv2 = require("cv2", "reconstruct", "baking textures")
     height, width = photo
-    x, y = place[..., 0], place[..., 1]
+    x, y, depth, facing = (np.ascontiguousarray(channel) for channel in np.moveaxis(values, -1, 0))
     seen = facing > TURNED
     seen &= (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
-    seen &= depth <= buffer.at(place) + buffer.tolerance(facing)
-    smooth = cv2.medianBlur((seen | ~atlas.mapped).astype(np.uint8), 5)  # single texels come from the buffer's cells
+    seen &= depth <= buffer.at(values[..., :2]) + buffer.tolerance(facing)
+    smooth = cv2.medianBlur((seen | ~atlas.padded).astype(np.uint8), 5)  # single texels come from the buffer's cells
     from_hidden = cv2.distanceTransform(smooth, cv2.DIST_L2, 3)
     weight = ramp(from_hidden, 0.5, FEATHER * atlas.grid) * ramp(facing, TURNED, FULL)
     weight[~atlas.padded] = 0

@@ -203,8 +203,8 @@ def _sentences(layers: Layers) -> list[str]:
         found.append(f"Kept in higher precision already: {', '.join(layers.kept_before)}.")
     if layers.channels != "RGB":
         found.append(f"The typed graph reads the colours as {layers.channels}; it should read RGB.")
-    if damaged := [node.node for node in layers.ranking if node.damage]:
-        found.append(f"Damaged beyond rounding: {', '.join(damaged)}.")
+    if damaged := [node for node in layers.ranking if node.damage]:
+        found.append(f"Damaged: {', '.join(node.node for node in damaged)}. Of the first: {damaged[0].damage}.")
     if layers.passed_before:
         more = "more " if layers.kept_before else ""
         found.append(f"The gate holds with nothing {more}kept in higher precision.")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from face3d_trt.errors import StoppedError, StorageError
 from face3d_trt.reconstruct.cluster.job import check_options, describe_on, group_size, job_of, runs_on_cpu, stages_of
@@ -21,10 +21,9 @@ from face3d_trt.reconstruct.engines import EngineSetup
 from face3d_trt.reconstruct.gauges import Gauges
 from face3d_trt.reconstruct.gpus import CPU
 from face3d_trt.reconstruct.options import ReconstructOptions, find_plan
-from face3d_trt.reconstruct.pipeline import ROWS
+from face3d_trt.reconstruct.pipeline import items_of
 from face3d_trt.reconstruct.results import Failure, failed, line
 from face3d_trt.reconstruct.resume import Former, ResultList, images_of, in_order, results_of
-from face3d_trt.reconstruct.sources import Item, find_items
 from face3d_trt.reconstruct.start import (
     Interrupts,
     Summary,
@@ -36,6 +35,9 @@ from face3d_trt.reconstruct.start import (
 )
 from face3d_trt.reconstruct.stats import Stats, Status
 from face3d_trt.report import SILENT, Reporter
+
+if TYPE_CHECKING:
+    from face3d_trt.reconstruct.sources import Item
 
 _TICK_S = 0.1
 _LOOK_S = 5.0  # from one look at the nodes to the next
@@ -69,8 +71,7 @@ def reconstruct_on_ray(
     """
     check_options(options)
     plan = find_plan(options.plan).absolute()
-    rows = {"rows": ROWS, "arrays": options.crops_only, "one_row": options.keeps_photos}
-    items = find_items(options.sources, options.output, **rows)  # type: ignore[arg-type]
+    items = items_of(options)
     face = face_file(options, plan)
     with ExitStack() as stack:
         ray = stack.enter_context(joined(address))

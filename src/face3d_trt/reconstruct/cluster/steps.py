@@ -9,7 +9,6 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +25,13 @@ from face3d_trt.reconstruct.cluster.parcels import Job, Parcel, pack, unpack
 from face3d_trt.reconstruct.engines import describe, is_short_of_memory, open_for
 from face3d_trt.reconstruct.finish import Finisher, Placed, Prepared, failure_of
 from face3d_trt.reconstruct.gpus import CPU
+from face3d_trt.reconstruct.preparing import DIED, Clock
 from face3d_trt.reconstruct.processes import QUIET
 from face3d_trt.reconstruct.queues import Video
 from face3d_trt.reconstruct.results import WORK, Failure, failed, line
 from face3d_trt.reconstruct.sources import Item
 from face3d_trt.reconstruct.stages import VideoFrames, decode, find_faces, infer, read_rows, scaled
-from face3d_trt.reconstruct.workers import DIED, be_one_thread
+from face3d_trt.reconstruct.workers import be_one_thread
 
 if TYPE_CHECKING:
     from face3d_trt.faces.images import Pixels
@@ -111,7 +111,7 @@ class Workshop:
         self.job, self._setup = job, job.setup
         self._detector: Detector | None = None
         self._finisher: Finisher | None = None
-        self._seconds: dict[str, float] = {}
+        self._clock = Clock()
 
     def prepare(self, parcel: Parcel) -> Iterator[Parcel]:
         """A picture with its crops; of a video, all frames, and behind them the video itself with its line."""
@@ -121,7 +121,7 @@ class Workshop:
             elif parcel.item.kind == "video":
                 yield from self._video(parcel)
             else:
-                yield self._prepared(parcel, lambda: decode(parcel.item.path))
+                yield self._timed(parcel, lambda: decode(parcel.item.path))
         except Face3DError as error:  # whatever is about this picture is in its outcome already
             yield replace(parcel, stop=error)
 
@@ -130,18 +130,17 @@ class Workshop:
         if parcel.stop or parcel.line:
             return parcel
         assert parcel.outcome is not None
-        self._seconds = parcel.seconds
         try:
             record = self._result(parcel)
         except MissingError as error:
             return Parcel(parcel.item, stop=error)
-        return Parcel(parcel.item, seconds=self._seconds, line=line(record))
+        return Parcel(parcel.item, seconds=parcel.seconds | self._clock.take(), line=line(record))
 
     def _result(self, parcel: Parcel) -> dict[str, Any]:
         assert parcel.outcome is not None
         if self._finisher is None:
             work = self._setup.output / WORK / uuid.uuid4().hex
-            self._finisher = Finisher(self._setup, work, self._timed)
+            self._finisher = Finisher(self._setup, work, self._clock.timed)
         try:
             return self._finisher.finish(parcel.item, parcel.outcome, lambda: _photo(parcel), parcel.coeffs)
         except Exception as error:
@@ -158,8 +157,8 @@ class Workshop:
             announced = frames.announced
             while photo := self._frame(frames, number, parcel.skip):
                 if number not in parcel.skip:
-                    frame = Parcel(Item(f"{item.name}/{number:06}", item.path, "video", number), seconds={})
-                    yield self._prepared(frame, lambda photo=photo: photo)  # type: ignore[misc]
+                    frame = Parcel(Item(f"{item.name}/{number:06}", item.path, "video", number))
+                    yield self._timed(frame, lambda photo=photo: photo)  # type: ignore[misc]
                 number += 1
             frames.close()
         yield replace(parcel, line=Video(item).last_line(number, announced, problem))
@@ -168,16 +167,21 @@ class Workshop:
         """A frame; of one that is done, anything."""
         if number in skip:
             return Photo(np.empty((0, 0, 3), np.uint8), 1.0)
-        return frames.frame(number)
+        with self._clock.timed("decode"):
+            return frames.frame(number)
+
+    def _timed(self, parcel: Parcel, read: Callable[[], Photo]) -> Parcel:
+        found = self._prepared(parcel, read)
+        return replace(found, seconds=self._clock.take())
 
     def _prepared(self, parcel: Parcel, read: Callable[[], Photo]) -> Parcel:
-        self._seconds, stage, item = parcel.seconds, "decode", parcel.item
+        stage, item = "decode", parcel.item
         if item.kind == "not":
             return replace(parcel, outcome=Failure("source", item.reason))
         try:
             if item.kind == "rows":
                 return self._rows(parcel)
-            with self._timed("decode"):
+            with self._clock.timed("decode"):
                 photo = read()
             stage = "detect"
             return self._faces(parcel, photo)
@@ -188,14 +192,14 @@ class Workshop:
         item = parcel.item
         self._check(item.shape)
         crops = np.empty((item.count, *item.shape, 3), np.uint8)
-        with self._timed("decode"):
+        with self._clock.timed("decode"):
             read_rows(item, crops)
         outcome = Prepared(item.shape, 1, (Placed(0, scaled(*item.shape)),))
         return replace(parcel, outcome=outcome, crops=crops, is_crop=self._setup.keeps_photos)
 
     def _faces(self, parcel: Parcel, photo: Photo) -> Parcel:
         setup = self._setup
-        with self._timed("detect"):
+        with self._clock.timed("detect"):
             if self._detector is None:
                 self._detector = detector(setup.detector, setup.landmarks)
             found = find_faces(photo, parcel.item.name, self._detector, setup.template, setup.faces, setup.sizes)
@@ -216,14 +220,6 @@ class Workshop:
         inside = any(a <= shape[0] <= b and c <= shape[1] <= d for a, b, c, d in self._setup.sizes)
         if not (inside and max(shape) <= MAX_SIDE) and shape != (CROP, CROP):
             raise FaceError(f"the engine takes no crops of {shape[1]}x{shape[0]} px")
-
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[stage] = self._seconds.get(stage, 0.0) + time.perf_counter() - start
 
 
 class EngineActor:
