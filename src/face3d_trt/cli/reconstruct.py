@@ -24,6 +24,13 @@ class Detector(str, Enum):
     aligned = "aligned"
 
 
+class Decode(str, Enum):
+    """Where JPEG files are decoded."""
+
+    cpu = "cpu"
+    gpu = "gpu"
+
+
 class Faces(str, Enum):
     """Which of several faces."""
 
@@ -92,6 +99,9 @@ def command(
         Optional[int],  # noqa: UP045
         typer.Option(help="Pictures on their way at a time, which bounds memory. FACE3D_MAX_QUEUE_SIZE."),
     ] = None,
+    decode: Annotated[
+        Decode, typer.Option(help="gpu: JPEGs by nvImageCodec, where it takes them; the extra decode-gpu.")
+    ] = Decode.cpu,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run ended, however it did.")] = False,
     manifest: Annotated[
         Optional[Path],  # noqa: UP045
@@ -140,6 +150,7 @@ def command(
         workers=workers,
         batch=batch,
         queue=queue,
+        decode=decode.value,
         resume=resume,
         manifest=manifest,
         limits=Limits(max_temperature, max_memory),

@@ -83,7 +83,7 @@ def read_photo(path: Path | str, long_side: int = LONG_SIDE) -> Photo:
         with open(path, "rb") as file:
             stored = _open(file, path)
             _check_size(stored, path)
-            upright = _UPRIGHT.get(_orientation(stored))
+            upright = _UPRIGHT.get(orientation(stored))
             longest = max(stored.size)
             image = _shrink(_to_rgb(_drafted(stored, long_side)), long_side)
     except _DAMAGED as error:
@@ -151,7 +151,8 @@ def _check_size(image: ImageFile, path: Path) -> None:
         )
 
 
-def _orientation(image: ImageFile) -> int:
+def orientation(image: ImageFile) -> int:
+    """How a picture is turned, as EXIF counts: 1 to 8, 1 where nothing is said."""
     try:
         return int(image.getexif().get(_EXIF_ORIENTATION, 1))
     except _DAMAGED:  # damaged EXIF is common and does not make the pixels worse

@@ -95,6 +95,8 @@ def check_options(options: ReconstructOptions) -> None:
     for name, given in (("--workers", options.workers), ("--queue", options.queue)):
         if given is not None:
             raise UsageError(f"{name} with --ray", allowed=f"no {name}: Ray gives out what the cluster has")
+    if options.decode == "gpu":
+        raise UsageError("--decode gpu with --ray", allowed="--decode cpu: photos are decoded on the CPUs of all nodes")
     if options.limits.temperature_c is not None or options.limits.memory is not None:
         raise UsageError("limits of GPUs with --ray", allowed="limits without --ray; nodes are watched by `monitor`")
 
