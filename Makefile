@@ -28,7 +28,7 @@ BENCH_LARGE := min=1x3x224x224,opt=256x3x224x224,max=256x3x224x224
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo bench test test-gpu gpu-proof check clean distclean
+.PHONY: help install demo bench test test-gpu test-ray gpu-proof check clean distclean
 
 help: ## Explain these targets.
 	@echo "face3d-trt: 3D face reconstruction as TensorRT engines"
@@ -97,6 +97,10 @@ test-gpu: $(STAMP) ## The tests that need an NVIDIA GPU.
 	@nvidia-smi -L 2>/dev/null | grep '^GPU' \
 	  || { echo "no NVIDIA GPU answers on this machine (nvidia-smi -L): no GPU test was run" >&2; exit 3; }
 	$(PY) -m pytest -m gpu $(PYTEST_FLAGS)
+
+test-ray: $(STAMP) ## The tests of reconstruct --ray; installs Ray first.
+	$(PY) -m pip install $(PIP_FLAGS) -c constraints.txt -e '.[ray]'
+	$(PY) -m pytest tests/reconstruct/test_cluster.py $(PYTEST_FLAGS)
 
 gpu-proof: $(STAMP) ## Show on this GPU what docs/gpu-proof.md says, and write its tables.
 	$(PY) tools/gpu_proof.py --out build/gpu-proof --doc docs/gpu-proof.md $(PROOF_FLAGS)

@@ -13,7 +13,19 @@ import face3d_trt
 ROOT = Path(__file__).resolve().parents[1]
 BUILD_TIME = ("torch", "onnx", "onnxscript", "modelopt", "modelscope", "modelscope_hub", "polygraphy", "scipy")
 HEAVY = (*BUILD_TIME, "onnxruntime", "tensorrt", "tensorrt_rtx", "pycuda", "cv2", "skimage")
-VERBS = ("standin", "export", "calib", "build", "compare", "bisect", "inspect", "reconstruct", "serve", "monitor", "doctor")
+VERBS = (
+    "standin",
+    "export",
+    "calib",
+    "build",
+    "compare",
+    "bisect",
+    "inspect",
+    "reconstruct",
+    "serve",
+    "monitor",
+    "doctor",
+)
 LIGHT = (
     "errors",
     "files",
@@ -114,5 +126,6 @@ def test_the_tests_for_a_gpu_are_found_on_a_machine_that_only_runs_engines():
     found = {line.partition("::")[0] for line in result.stdout.splitlines() if "::" in line}
     in_the_folder = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "gpu").glob("test_*.py")}
     elsewhere = {"engine/test_api.py", "engine/test_loaded.py", "runtime/test_ort.py", "bench/test_resident.py"}
+    elsewhere |= {"reconstruct/test_codec.py"}
     monitor = {f"monitor/test_{name}.py" for name in ("limits", "metrics", "monitor", "nvml")}
     assert found == in_the_folder | {f"tests/{name}" for name in elsewhere | monitor}

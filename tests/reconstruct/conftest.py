@@ -15,6 +15,7 @@ from tests.reconstruct.mixed import write_mixed
 from face3d_trt.reconstruct.options import ReconstructOptions
 from face3d_trt.reconstruct.pipeline import reconstruct
 from face3d_trt.reconstruct.products import ProductOptions
+from face3d_trt.report import SILENT
 
 if TYPE_CHECKING:
     from face3d_trt.reconstruct.decoder import FaceDecoder
@@ -55,9 +56,9 @@ class Finished:
 
 def run(output: Path, plan: Path, *sources: Path | str, **options: Any) -> Finished:
     """Reconstruct in this process: coefficients alone, on the CPU."""
-    watch = options.pop("watch", None)
+    watch, report = options.pop("watch", None), options.pop("report", SILENT)
     settings = {"products": COEFFS, "devices": "cpu", "workers": 1} | options
-    summary = reconstruct(ReconstructOptions(tuple(map(str, sources)), output, plan, **settings), watch=watch)
+    summary = reconstruct(ReconstructOptions(tuple(map(str, sources)), output, plan, **settings), report, watch)
     return Finished(output, summary)
 
 

@@ -145,5 +145,5 @@ def test_what_is_running_is_not_joined_by_another(mixed_run: Finished, mixed, ex
                 run(tmp_path / "out", exported, mixed[0], resume=True)
             attempts.append(status)
 
-    run(tmp_path / "out", exported, mixed[0] / "round0" / "a.jpg", mixed[0] / "round0" / "b.png", watch=another)
+    run(tmp_path / "out", exported, mixed[0], watch=another)  # long enough to be watched
     assert attempts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -21,6 +22,13 @@ class Detector(str, Enum):
     mtcnn = "mtcnn"
     landmarks = "landmarks"
     aligned = "aligned"
+
+
+class Decode(str, Enum):
+    """Where JPEG files are decoded."""
+
+    cpu = "cpu"
+    gpu = "gpu"
 
 
 class Faces(str, Enum):
@@ -91,6 +99,9 @@ def command(
         Optional[int],  # noqa: UP045
         typer.Option(help="Pictures on their way at a time, which bounds memory. FACE3D_MAX_QUEUE_SIZE."),
     ] = None,
+    decode: Annotated[
+        Decode, typer.Option(help="gpu: JPEGs by nvImageCodec, where it takes them; the extra decode-gpu.")
+    ] = Decode.cpu,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run ended, however it did.")] = False,
     manifest: Annotated[
         Optional[Path],  # noqa: UP045
@@ -108,6 +119,13 @@ def command(
     metrics_port: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(metavar="PORT", help="Answer Prometheus, and `monitor --url`, on this port of localhost."),
+    ] = None,
+    ray: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="ADDRESS",
+            help="On all machines of a Ray cluster, which share sources, plan and -o: auto, HOST:PORT, or local.",
+        ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if a picture gave no result.")] = False,
 ) -> None:
@@ -132,26 +150,31 @@ def command(
         workers=workers,
         batch=batch,
         queue=queue,
+        decode=decode.value,
         resume=resume,
         manifest=manifest,
         limits=Limits(max_temperature, max_memory),
         metrics_port=metrics_port,
     )
-    summary = _run(options, log)
+    summary = _run(options, log, ray)
     if summary.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if strict and summary.counts.get("failed"):
         raise typer.Exit(EXIT_FAILED)
 
 
-def _run(options: Any, log: bool) -> Summary:
-    from face3d_trt.reconstruct.pipeline import reconstruct
+def _run(options: Any, log: bool, ray: str | None) -> Summary:
+    if ray is None:
+        from face3d_trt.reconstruct.pipeline import reconstruct
+    else:
+        from face3d_trt.reconstruct.cluster.run import reconstruct_on_ray
 
+        reconstruct = partial(reconstruct_on_ray, address=ray)
     if log:
         from face3d_trt.reconstruct.log import JsonLog, facts_of
 
         lines = JsonLog(lambda text: print(text, file=sys.stderr, flush=True))
-        summary = reconstruct(options, lines, lines.watch, lines.tell)
+        summary = reconstruct(options, report=lines, watch=lines.watch, tell=lines.tell)
         lines.tell("end", {**facts_of(summary.status), "interrupted": summary.interrupted})
         return summary
     from rich.console import Console
@@ -161,7 +184,7 @@ def _run(options: Any, log: bool) -> Summary:
     console = Console(stderr=True, highlight=False)
     view = LiveView(console) if console.is_terminal else PlainView(console)
     try:
-        summary = reconstruct(options, view, view.watch)
+        summary = reconstruct(options, report=view, watch=view.watch)
     finally:
         view.close()
     _print(summary)

@@ -66,8 +66,8 @@ def diagnose(machine: Machine) -> Diagnosis:
 
 
 def not_needed(extra: str, machine: Machine) -> bool:
-    """Is `extra` for another kind of machine: `gpu` where there is none, `cpu` and `rtx` where there is one?"""
-    return extra in (("cpu", "rtx") if machine.gpus else ("gpu",))
+    """Is `extra` for another kind of machine: those for a GPU where there is none, `cpu` and `rtx` where one is?"""
+    return extra in (("cpu", "rtx") if machine.gpus else ("gpu", "decode-gpu"))
 
 
 def builder(machine: Machine) -> TensorRTFacts | None:

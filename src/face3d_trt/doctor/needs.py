@@ -98,6 +98,8 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         Need("uvicorn", "0.35"),
         Need("uvloop", "0.21"),
     ),
+    "ray": (Need("ray", "2.60"),),
+    "decode-gpu": (Need("nvidia-nvimgcodec-cu13", "0.9"), Need("nvidia-nvjpeg", "13")),
     "rtx": (TENSORRT_RTX,),
     "compare": (Need("jinja2", "3.1.5"), Need("matplotlib", "3.8"), POLYGRAPHY, SCIKIT_IMAGE),
     "train": (Need("matplotlib", "3.8"), Need("scipy", "1.11"), Need("torch", "2.8")),

@@ -110,7 +110,7 @@ def decode_photo(data: bytes, name: str, long_side: int = LONG_SIDE, max_pixels:
 def _read(file: BinaryIO, name: str, long_side: int, max_pixels: int) -> Photo:
     stored = _open(file, name)
     _check_size(stored, name, max_pixels)
-    upright = _UPRIGHT.get(_orientation(stored))
+    upright = _UPRIGHT.get(orientation(stored))
     longest = max(stored.size)
     image = _shrink(_to_rgb(_drafted(stored, long_side)), long_side)
     scale = max(image.size) / longest
@@ -175,7 +175,8 @@ def _check_size(image: ImageFile, name: str, most: int) -> None:
         )
 
 
-def _orientation(image: ImageFile) -> int:
+def orientation(image: ImageFile) -> int:
+    """How a picture is turned, as EXIF counts: 1 to 8, 1 where nothing is said."""
     try:
         return int(image.getexif().get(_EXIF_ORIENTATION, 1))
     except _DAMAGED:  # damaged EXIF is common and does not make the pixels worse

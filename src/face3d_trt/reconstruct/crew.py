@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from face3d_trt.errors import StoppedError
+from face3d_trt.reconstruct.gpus import device_name
 from face3d_trt.reconstruct.messages import Answer, Broken, Setup
+from face3d_trt.reconstruct.photos import AT_ONCE, decode_photos
 from face3d_trt.reconstruct.processes import ONE_THREAD, QUIET, Child
 from face3d_trt.reconstruct.workers import work
 
@@ -26,11 +28,13 @@ class Member:
 
     Attributes:
         child: Its process.
+        gpu: Of one that decodes photos.
         tasks: (kind, group) that it was given and has not answered, in order.
     """
 
     number: int
     child: Child
+    gpu: int | None = None
     tasks: deque[tuple[str, Group]] = field(default_factory=deque)
 
 
@@ -41,12 +45,13 @@ class Crew:
         count: How many.
         memory: Of the bays.
         videos: Whether one more is needed, who decodes videos and does nothing else: frames come in order.
+        gpus: On which others decode photos, one on each.
     """
 
-    def __init__(self, count: int, memory: Memory, videos: bool) -> None:
+    def __init__(self, count: int, memory: Memory, videos: bool, gpus: Sequence[int] = ()) -> None:
         self._memory = memory
         self._numbers = 0
-        self._deaths = 0
+        self._deaths = self._decoder_deaths = 0
         self._setup: Setup | None = None
         self._bays: Bays | None = None
         self.members: list[Member] = []
@@ -55,6 +60,7 @@ class Crew:
             self.members.append(self._hire())
         if videos:
             self.reader = self._hire()
+        self.decoders = [self._hire(gpu) for gpu in gpus]
 
     @property
     def everyone(self) -> Iterator[Member]:
@@ -62,6 +68,7 @@ class Crew:
         yield from self.members
         if self.reader:
             yield self.reader
+        yield from self.decoders
 
     def start(self, setup: Setup, bays: Bays) -> None:
         """Tell everyone what the run is about."""
@@ -77,6 +84,11 @@ class Crew:
     def reader_is_free(self) -> bool:
         """Whether the one who decodes videos takes another frame."""
         return self.reader is not None and len(self.reader.tasks) < 2 * _AHEAD
+
+    def free_decoder(self) -> Member | None:
+        """The one who decodes on a GPU with the least to do; None: all have enough, or there is none."""
+        member = min(self.decoders, key=lambda each: len(each.tasks), default=None)
+        return member if member and len(member.tasks) < 2 * AT_ONCE else None
 
     def give(self, member: Member, kind: str, group: Group) -> None:
         """A task for a worker. If it is dead, that is noticed by its end, as for what it has already."""
@@ -116,6 +128,8 @@ class Crew:
         """
         assert self._bays is not None
         ending = member.child.ending()
+        if member.gpu is not None:
+            return self._replace_decoder(member, member.gpu, ending, again)
         culprit = ""
         if member.tasks:
             kind, group = member.tasks[0]
@@ -146,7 +160,26 @@ class Crew:
         for member in self.everyone:
             member.child.end(patience_s)
 
-    def _hire(self) -> Member:
+    def _replace_decoder(self, member: Member, gpu: int, ending: str, again: Callable[[str, Group], None]) -> str:
+        """Its photos are decoded by workers; where it dies again and again, all are."""
+        for kind, group in member.tasks:
+            again(kind, group)
+        member.child.end(0)
+        self.decoders.remove(member)
+        self._decoder_deaths += 1
+        text = f"what decodes on {device_name(gpu)} died ({ending}), its photos are decoded on the CPU"
+        if self._decoder_deaths > _MOST_DEATHS:
+            return f"{text}, and so are all that come"
+        assert self._setup is not None
+        fresh = self._hire(gpu)
+        fresh.child.tell(self._setup)
+        self.decoders.append(fresh)
+        return text
+
+    def _hire(self, gpu: int | None = None) -> Member:
         self._numbers += 1
+        if gpu is not None:
+            name = f"face3d-trt photos on {device_name(gpu)}"
+            return Member(self._numbers, Child(decode_photos, (self._memory, gpu), name, QUIET), gpu)
         name = f"face3d-trt worker {self._numbers}"
         return Member(self._numbers, Child(work, (self._memory, self._numbers), name, ONE_THREAD | QUIET))

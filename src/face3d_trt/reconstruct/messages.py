@@ -52,7 +52,8 @@ class Task:
     """A group of pictures for a worker.
 
     Attributes:
-        kind: "frame": decode a frame of a video. "prepare": decode, detect, align. "finish": products, write.
+        kind: "frame": decode a frame of a video. "photo": decode a photo on a GPU. "prepare": decode, detect, align.
+            "finish": products, write.
         group: Its number.
         bay: Where its pixels are, or are to be.
         items: The pictures.
@@ -61,7 +62,7 @@ class Task:
         found: For "finish": what "prepare" found.
     """
 
-    kind: Literal["frame", "prepare", "finish"]
+    kind: Literal["frame", "photo", "prepare", "finish"]
     group: int
     bay: int
     items: tuple[Item, ...]
@@ -81,13 +82,13 @@ class Answer:
         found: For "finish", opaque to the leader.
         lines: For the list of results, one for each item.
         counts: Pictures by outcome.
-        photo: See Task; None after "frame": the video has ended.
+        photo: See Task; None after "frame": the video has ended; after "photo": it is for a worker.
         seconds: By stage.
         failures: Names and reasons, for the log.
     """
 
     group: int
-    kind: Literal["frame", "prepare", "finish"]
+    kind: Literal["frame", "photo", "prepare", "finish"]
     runs: tuple[Run, ...] = ()
     found: bytes = b""
     lines: bytes = b""

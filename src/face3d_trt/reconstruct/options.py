@@ -15,6 +15,7 @@ from face3d_trt.names import DEFAULT_ONNX, MAX_BATCH
 from face3d_trt.reconstruct.products import ProductOptions
 
 Which = Literal["largest", "all"]
+Where = Literal["cpu", "gpu"]
 BATCH, WORKERS, QUEUE = "FACE3D_BATCH_SIZE", "FACE3D_WORKER_COUNT", "FACE3D_MAX_QUEUE_SIZE"
 RESULTS = "results.jsonl"
 _MOST_WORKERS, _MOST_QUEUED = 1024, 1 << 20
@@ -37,6 +38,7 @@ class ReconstructOptions:
         workers: Processes that read, detect, bake and write; None: one for each core.
         batch: Crops that the engine takes at a time; None: the plan's largest.
         queue: Pictures on their way between reading and writing; None: a few for each worker.
+        decode: Where JPEG files are decoded; "gpu" takes nvImageCodec.
         resume: Go on where an earlier run into `output` ended.
         manifest: The list of results; None: `output`/results.jsonl.
         limits: That the GPUs are held to, by smaller batches.
@@ -54,6 +56,7 @@ class ReconstructOptions:
     workers: int | None = None
     batch: int | None = None
     queue: int | None = None
+    decode: Where = "cpu"
     resume: bool = False
     manifest: Path | None = None
     limits: Limits = field(default_factory=Limits)
@@ -69,6 +72,8 @@ class ReconstructOptions:
             raise UsageError("there is nothing to reconstruct", allowed="folders, pictures, globs, lists, videos")
         if self.faces not in get_args(Which):
             raise UsageError(f"--faces {self.faces}", allowed=", ".join(get_args(Which)))
+        if self.decode not in get_args(Where):
+            raise UsageError(f"--decode {self.decode}", allowed=", ".join(get_args(Where)))
         if self.detector is not None and self.detector not in DETECTORS:
             raise UsageError(f"there is no detector {self.detector!r}", allowed=", ".join(DETECTORS))
         if (self.detector == "landmarks") != (self.landmarks is not None) and self.detector is not None:

@@ -5,10 +5,12 @@ reconstruct(ReconstructOptions(("photos",), Path("results")))
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from face3d_trt.errors import StoppedError, StorageError, UsageError
+from face3d_trt.errors import MissingError, StoppedError, StorageError, UsageError
+from face3d_trt.reconstruct.codec import check_installed
 from face3d_trt.reconstruct.crew import Crew
 from face3d_trt.reconstruct.fleet import Fleet
 from face3d_trt.reconstruct.gauges import Gauges
@@ -60,9 +62,10 @@ def reconstruct(
     """
     plan = find_plan(options.plan)
     devices = find_devices(options.devices)
+    decoders = decoders_on(options, devices)
     numbers = asked(options, devices)
     report.stage(f"engine     {plan}")
-    items = _items(options)
+    items = items_of(options)
     face = face_file(options, plan)
     facts = facts_of_run(options, plan, all(device == CPU for device in devices))
     order = {item.name: place for place, item in enumerate(items)}
@@ -75,7 +78,8 @@ def reconstruct(
         memory = Memory()
         fleet = Fleet(plan, devices, memory, max(1, cores() // len(devices)))
         stack.callback(lambda: fleet.end(0 if signals.hurry else _PATIENCE_S))
-        crew = Crew(numbers.workers, memory, any(item.kind == "video" for item in items))
+        videos = any(item.kind == "video" for item in items)
+        crew = Crew(numbers.workers, memory, videos, decoders)
         stack.callback(lambda: crew.end(0 if signals.hurry else _PATIENCE_S))
         ready = fleet.await_ready()
         size = size_of(options, items, ready, numbers, len(devices))
@@ -97,6 +101,22 @@ def reconstruct(
     )
 
 
+def decoders_on(options: ReconstructOptions, devices: Sequence[int]) -> tuple[int, ...]:
+    """GPUs that decode photos: all that have an engine, where that is asked for.
+
+    Raises:
+        MissingError: nvImageCodec is not installed, or the engines are on the CPU.
+    """
+    if options.decode == "cpu":
+        return ()
+    check_installed()
+    if CPU in devices:
+        raise MissingError(
+            "--decode gpu without a GPU", allowed="--decode cpu, or --devices with GPUs", run="nvidia-smi"
+        )
+    return tuple(devices)
+
+
 def _go(run: Run, signals: Interrupts) -> None:
     """The run itself; where it fails, processes are not waited for."""
     signals.running = True
@@ -114,7 +134,7 @@ def _go(run: Run, signals: Interrupts) -> None:
         raise
 
 
-def _items(options: ReconstructOptions) -> tuple[Item, ...]:
+def items_of(options: ReconstructOptions) -> tuple[Item, ...]:
     """What there is to do.
 
     Raises:

@@ -38,7 +38,7 @@ class Group:
 
     def task(self, kind: str) -> Task:
         """What a worker is told."""
-        assert kind in ("frame", "prepare", "finish")
+        assert kind in ("frame", "photo", "prepare", "finish")
         return Task(kind, self.number, self.bay, self.items, frozenset(self.dead), self.photo, self.found)  # type: ignore[arg-type]
 
 

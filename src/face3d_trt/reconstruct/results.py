@@ -7,10 +7,12 @@ is of a picture whose turn was cut off, and is made again.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 from face3d_trt.files import storage_errors
 
 WORK = ".work"  # in the folder of results: what is being written
+_TURNS = 8
 RUN_KEY = "run"  # of the first line
 
 
@@ -84,15 +87,26 @@ def _write(file: int, content: bytes) -> None:
 
 
 def _rename(work: Path, target: Path) -> None:
+    """Over a folder from an earlier turn; or from a twin, on a machine that Ray believes to be gone."""
+    for turn in range(_TURNS):
+        if _renamed(work, target):
+            return
+        old = work.with_name(f"{work.name}.old{turn}")
+        with suppress(FileNotFoundError):
+            os.rename(target, old)
+        shutil.rmtree(old, ignore_errors=True)
+    os.rename(work, target)
+
+
+def _renamed(work: Path, target: Path) -> bool:
+    """False: there is something already."""
     try:
         os.rename(work, target)
     except FileNotFoundError:
         os.makedirs(target.parent, exist_ok=True)
-        os.rename(work, target)
-    except OSError:
-        if not target.is_dir():
+        return _renamed(work, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        old = work.with_name(f"{work.name}.old")
-        os.rename(target, old)
-        os.rename(work, target)
-        shutil.rmtree(old, ignore_errors=True)
+        return False
+    return True

@@ -13,6 +13,7 @@ from face3d_trt.errors import StoppedError
 from face3d_trt.reconstruct.batching import Batcher
 from face3d_trt.reconstruct.fleet import Fleet, Vessel, give_back
 from face3d_trt.reconstruct.messages import Answer, Inferred, Ready
+from face3d_trt.reconstruct.photos import is_for_codec
 from face3d_trt.reconstruct.queues import Feeder, Group, Waiting
 from face3d_trt.reconstruct.stats import Stats, Status
 
@@ -51,7 +52,7 @@ class Run:
 
     def __post_init__(self) -> None:
         now = time.monotonic()
-        self.stats = Stats(len(self.crew.members), len(self.fleet.vessels), now)
+        self.stats = Stats(len(self.crew.members), len(self.fleet.vessels), now, len(self.crew.decoders))
         self.stats.counts.update(self.former.counts)
         self._free = list(range(self.bays.count - 1, -1, -1))
         self._by_bay: dict[int, Group] = {}
@@ -61,6 +62,7 @@ class Run:
         self._selector = selectors.DefaultSelector()
         self._planned = sum(item.count for item in self.items if item.kind != "video")
         self._frames = 0
+        self._on_cpu = 0  # photos that the GPUs' codec left to the workers
         self._governed, self._shown = now, now
         self._notes: tuple[str, ...] = ()
         metrics = self.gauges.metrics
@@ -90,6 +92,8 @@ class Run:
             self._tick()
         self.complete = not self.feeder.cut and not self.active
         self.last = self.status()
+        if self._on_cpu:
+            self._report.stage(f"{self._on_cpu} JPEGs were decoded on the CPU, as the GPU's codec does not take them")
         self._selector.close()
 
     def status(self) -> Status:
@@ -101,9 +105,9 @@ class Run:
 
     def _queues(self) -> dict[str, int]:
         """What waits, or is being worked on."""
-        working = [kind for member in self.crew.members for kind, _ in member.tasks]
+        working = [kind for member in self.crew.everyone for kind, _ in member.tasks]
         return {
-            "prepare": len(self._waiting.prepare) + working.count("prepare"),
+            "prepare": len(self._waiting.prepare) + working.count("prepare") + working.count("photo"),
             "infer": len(self._batcher) + sum(b.rows for v in self.fleet.vessels for b in v.batches.values()),
             "products": len(self._waiting.finish) + working.count("finish"),
             "order": len(self.results),
@@ -123,6 +127,7 @@ class Run:
     def _pump(self, now: float) -> None:
         """Give out what can be given out."""
         self._feed_reader(now)
+        self._feed_decoders(now)
         while member := self.crew.free():
             found = self._waiting.next() or self._next_group(now)
             if found is None:
@@ -155,9 +160,18 @@ class Run:
         assert self.crew.reader is not None
         self.crew.give(self.crew.reader, "frame", group)
 
+    def _feed_decoders(self, now: float) -> None:
+        while (group := self.feeder.peek()) and self._is_for_decoder(group) and (member := self.crew.free_decoder()):
+            if not self._admit(now):
+                return
+            self.crew.give(member, "photo", group)
+
+    def _is_for_decoder(self, group: Group) -> bool:
+        return bool(self.crew.decoders) and not group.video and is_for_codec(group.items[0])
+
     def _next_group(self, now: float) -> tuple[str, Group] | None:
         group = self.feeder.peek()
-        if group is None or group.video or not self._admit(now):
+        if group is None or group.video or self._is_for_decoder(group) or not self._admit(now):
             return None
         return "prepare", group
 
@@ -179,9 +193,13 @@ class Run:
             return
         answer, group = heard
         for stage, seconds in answer.seconds.items():
-            self.stats.stage_s[stage] += seconds
+            if member.gpu is None:
+                self.stats.stage_s[stage] += seconds
+            else:
+                self.stats.decoder_s += seconds
             self.gauges.metrics.took(stage, seconds)
-        {"frame": self._framed, "prepare": self._prepared, "finish": self._finished}[answer.kind](group, answer)
+        hear = {"frame": self._framed, "photo": self._photo, "prepare": self._prepared, "finish": self._finished}
+        hear[answer.kind](group, answer)
 
     def _bury(self, member: Member) -> None:
         self._selector.unregister(member.child.connection)
@@ -196,6 +214,8 @@ class Run:
         """A task of a worker that died."""
         if kind == "frame" and group.dead:
             self._framed(group, Answer(group.number, "frame", failures=((group.items[0].path, "decode", _DIED),)))
+        elif kind == "photo":
+            self._photo(group, Answer(group.number, "photo"))
         else:
             self._waiting.again(kind, group)
 
@@ -216,6 +236,12 @@ class Run:
                 self._count({"failed": 1})
                 self._frames += 1
         self._leave(group, text)
+
+    def _photo(self, group: Group, answer: Answer) -> None:
+        """A photo that a GPU has decoded, or has not: then a worker does."""
+        group.photo = answer.photo
+        self._on_cpu += answer.photo is None
+        self._waiting.prepare.append(group)
 
     def _prepared(self, group: Group, answer: Answer) -> None:
         group.found, group.runs = answer.found, answer.runs

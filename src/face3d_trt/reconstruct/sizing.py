@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from face3d_trt.names import CROP, MAX_SIDE
 from face3d_trt.reconstruct.gpus import CPU
 from face3d_trt.reconstruct.options import BATCH, QUEUE, WORKERS, ReconstructOptions, cores, whole_number
+from face3d_trt.reconstruct.photos import AT_ONCE
 from face3d_trt.reconstruct.shared import Layout
 from face3d_trt.reconstruct.stages import MOST_FACES
 from face3d_trt.reconstruct.start import crop_sizes
@@ -85,13 +86,15 @@ def size_of(options: ReconstructOptions, items: Sequence[Item], ready: Ready, nu
     arrays = any(item.kind == "rows" for item in items)
     pictures = sum(item.kind == "image" for item in items)
     group = 1
-    if options.crops_only and not options.keeps_photos:
+    if options.crops_only and not options.keeps_photos and options.decode == "cpu":
         group = max(1, min(_CROPS_IN_A_GROUP, full, -(-pictures // (4 * workers))))
     side = max((max(high, wide) for _, high, _, wide in crop_sizes(options, ready)), default=CROP)
     in_a_bay = ROWS if arrays and not options.keeps_photos else group
     rows = max(in_a_bay, MOST_FACES if options.faces == "all" else 1)
-    photo = options.keeps_photos or any(item.kind == "video" for item in items)
+    on_gpu = options.decode == "gpu"
+    photo = options.keeps_photos or on_gpu or any(item.kind == "video" for item in items)
     ahead = min(4 * workers, -(-2 * full // in_a_bay) * engines)
+    ahead += 2 * AT_ONCE * engines * on_gpu
     bays = 4 * workers + ahead if queue is None else max(2, -(-queue // in_a_bay))
     if photo:
         bays = max(2, min(bays, _available_bytes() // 2 // _PHOTO_BYTES))

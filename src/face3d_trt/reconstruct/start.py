@@ -102,6 +102,7 @@ def facts_of_run(options: ReconstructOptions, plan: Path, on_cpu: bool) -> dict[
         "plan": plan.name,
         "plan_sha256": sha256_file(plan),
         "engine": "cpu" if on_cpu else "gpu",
+        "decode": options.decode,
         "detector": options.detector_name,
         "landmarks_sha256": sha256_file(options.landmarks) if options.landmarks else None,
         "faces": options.faces,

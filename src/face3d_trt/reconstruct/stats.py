@@ -24,7 +24,7 @@ class Status:
             groups for one before them ("order").
         stage_s: Seconds that workers spent, by stage.
         workers: How many there are.
-        busy: Share of their time that workers and engines had something to do.
+        busy: Share of their time that workers and engines had something to do; and "decoders", where GPUs decode.
         limit: What holds it up, in words.
         batch: The most crops of a batch now.
         gpus: By index, what NVML says.
@@ -64,13 +64,14 @@ class Stats:
         workers: How many there are.
         engines: Likewise.
         now: Seconds of a monotonic clock.
+        decoders: Processes that decode photos on GPUs.
     """
 
-    def __init__(self, workers: int, engines: int, now: float) -> None:
-        self._workers, self._engines, self._start = workers, engines, now
+    def __init__(self, workers: int, engines: int, now: float, decoders: int = 0) -> None:
+        self._workers, self._engines, self._decoders, self._start = workers, engines, decoders, now
         self.counts: Counter[str] = Counter()
         self.stage_s: dict[str, float] = dict.fromkeys(STAGES, 0.0)
-        self.engine_s = 0.0
+        self.engine_s = self.decoder_s = 0.0
         self._begun: float | None = None
         self._here = 0
         self._lately: deque[tuple[float, int]] = deque()
@@ -109,10 +110,13 @@ class Stats:
         working = self.working_s(now)
         if not working:
             return {"workers": 0.0, "engines": 0.0}
-        return {
+        busy = {
             "workers": min(1.0, sum(self.stage_s.values()) / (working * self._workers)),
             "engines": min(1.0, self.engine_s / (working * self._engines)),
         }
+        if self._decoders:
+            busy["decoders"] = min(1.0, self.decoder_s / (working * self._decoders))
+        return busy
 
     def status(self, now: float, total: int, queues: dict[str, int], batch: int, notes: tuple[str, ...] = ()) -> Status:
         """What there is to show."""
@@ -138,6 +142,8 @@ def limit(stage_s: dict[str, float], busy: dict[str, float], workers: int) -> st
     """What holds a run up: who is busiest, and with what."""
     if not any(stage_s.values()):
         return "starting"
+    if busy.get("decoders", 0.0) > max(busy["engines"], busy["workers"]):
+        return f"decode on the GPU (busy {busy['decoders']:.0%}, workers {busy['workers']:.0%})"
     if busy["engines"] >= busy["workers"]:
         return f"infer (engines busy {busy['engines']:.0%}, workers {busy['workers']:.0%})"
     total = sum(stage_s.values())
