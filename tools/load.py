@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import mimetypes
 import multiprocessing
 import os
 import sys
@@ -243,7 +244,8 @@ def main() -> None:
     given = parser.parse_args()
     path, bodies, kind = "/v1/coeffs", pictures(given.crops), "application/octet-stream"
     if given.photo:
-        path, bodies, kind = "/v1/reconstruct", (given.photo.read_bytes(),), "image/*"
+        path, bodies = "/v1/reconstruct", (given.photo.read_bytes(),)
+        kind = mimetypes.guess_type(given.photo)[0] or "image/jpeg"
     work = Work(given.url.rstrip("/") + path, bodies, kind, given.form, given.token, given.seconds)
     work = Work(**{**vars(work), "expected": asyncio.run(alone(work))})
     told, failed = [], False

@@ -12,7 +12,7 @@ from tests.tiny import write_tiny
 
 LIMITS = (
     *("--max-pixels", "4000000", "--max-body", "4MiB", "--max-images", "3", "--max-crops", "8", "--max-queue", "16"),
-    *("--body-time", "2s", "--deadline", "30s", "--photo-workers", "1", "--fronts", "1"),
+    *("--body-time", "1s", "--deadline", "30s", "--photo-workers", "1", "--fronts", "1"),
 )
 
 
@@ -32,7 +32,7 @@ def tiny_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def crops_server(tiny_plan: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Crops only, two engines, two fronts."""
-    options = ("--photo-workers", "0", "--replicas", "2", "--fronts", "2", "--deadline", "5s")
+    options = ("--photo-workers", "0", "--replicas", "2", "--fronts", "2", "--deadline", "3s")
     with serving(tiny_plan, tmp_path_factory.mktemp("serve") / "log", *options) as served:
         yield served
 

@@ -130,7 +130,7 @@ def test_monitor_shows_a_server(server: Served):
 
 def test_the_readme_curl_lines_work(server: Served, root: Path, astronaut: Path, tmp_path: Path):
     section = (root / "README.md").read_text().partition("## Serve it over HTTP")[2].partition("\n## ")[0]
-    lines = re.findall(r"^curl .*(?:\\\n.*)*", section, re.MULTILINE)
+    lines = re.findall(r"^curl (?:.*\\\n)*.*", section, re.MULTILINE)
     assert len(lines) >= 2
     (tmp_path / "face.png").write_bytes(astronaut.read_bytes())
     for line in lines:
@@ -139,3 +139,10 @@ def test_the_readme_curl_lines_work(server: Served, root: Path, astronaut: Path,
         done = subprocess.run([*command, "--fail", "-sS"], cwd=tmp_path, capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, (line, done.stderr)
     assert zipfile.is_zipfile(tmp_path / "face.zip")
+
+
+def test_the_python_lines_of_the_document_work(server: Served, root: Path):
+    (code,) = re.findall(r"```python\n(.*?)```", (root / "docs" / "serving.md").read_text(), re.DOTALL)
+    names: dict[str, np.ndarray] = {}
+    exec(code.replace("http://127.0.0.1:8080", server.url), names)
+    assert names["coeffs"].shape == (4, 257)

@@ -109,7 +109,7 @@ def test_an_engine_that_hangs_gives_504_at_the_deadline(crops_server: Served, ma
         begun = time.monotonic()
         answer = crops_server.crops(many_crops[0].tobytes())
         assert (answer.status, answer.is_problem) == (504, True)
-        assert 4 < time.monotonic() - begun < 15
+        assert 2 < time.monotonic() - begun < 15
     finally:
         for pid in engines:
             os.kill(pid, signal.SIGCONT)

@@ -72,7 +72,7 @@ def run(connection: Connection, replica: Replica) -> None:
         connection.send(Broken(error))
         return
     queue: BatchQueue[_Asked] = BatchQueue(most, replica.max_wait_s)
-    server = EngineServer(engine, queue, least=ready.batch[0], lanes=engine.depth if ready.padded else 1)
+    server = EngineServer(engine, queue, (ready.batch[0], most), lanes=engine.depth if ready.padded else 1)
     server.listen(replica.path)
     connection.send(ready)
     while not connection.poll(1.0):
@@ -96,17 +96,17 @@ class EngineServer:
     Args:
         engine: Open, and warm.
         queue: Where requests wait.
-        least: Rows that the engine wants at least; smaller batches are filled up.
+        rows: That the engine wants at least, smaller batches being filled up; and that most batches have at most.
         lanes: Batches at the same time.
 
     Attributes:
         failed: Whether the engine cannot go on.
     """
 
-    def __init__(self, engine: FaceEngine, queue: BatchQueue[_Asked], *, least: int, lanes: int) -> None:
+    def __init__(self, engine: FaceEngine, queue: BatchQueue[_Asked], rows: tuple[int, int], *, lanes: int) -> None:
         from face3d_trt.serving.metrics import BATCH, STAGE
 
-        self._engine, self._queue, self._least = engine, queue, least
+        self._engine, self._queue, self._rows = engine, queue, rows
         self._batch_sizes, self._seconds = BATCH, STAGE.labels("infer")
         self.failed = False
         self._begun: dict[int, float] = {}
@@ -155,7 +155,7 @@ class EngineServer:
         front.close()
 
     def _work(self, lane: int) -> None:
-        buffer = _Buffer(self._engine)
+        buffer = _Buffer(self._engine, *self._rows)
         while (batch := self._queue.take()) is not None:
             self._begun[lane] = time.monotonic()
             try:
@@ -186,7 +186,7 @@ class EngineServer:
 
     def _infer(self, buffer: _Buffer, asked: list[_Asked]) -> None:
         views = [front.slab.crops[start : start + rows] for front, (_, start, rows, _) in asked]
-        coeffs = self._engine(buffer.fill(views, self._least), outputs=[COEFFS])[COEFFS]
+        coeffs = self._engine(buffer.fill(views), outputs=[COEFFS])[COEFFS]
         at = 0
         for front, (_, start, rows, _) in asked:
             front.slab.coeffs[start : start + rows] = coeffs[at : at + rows]
@@ -196,16 +196,16 @@ class EngineServer:
 class _Buffer:
     """One lane's memory that the engine reads from: page-locked, on a GPU."""
 
-    def __init__(self, engine: FaceEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: FaceEngine, least: int, most: int) -> None:
+        self._engine, self._least = engine, least
         self._floats = engine.inputs[0].dtype == "float32"
-        self._array = self._new(1)
+        self._array = self._new(max(least, most))
 
-    def fill(self, crops: list[np.ndarray], least: int) -> np.ndarray:
-        """The crops as the engine takes them, at least `least` of them, valid until the next call."""
-        rows = sum(map(len, crops))
-        if len(self._array) < max(rows, least):
-            self._array = self._new(max(rows, least))
+    def fill(self, crops: list[np.ndarray]) -> np.ndarray:
+        """The crops as the engine takes them, valid until the next call."""
+        rows = max(sum(map(len, crops)), self._least)
+        if len(self._array) < rows:  # one request that is larger than a batch
+            self._array = self._new(rows)
         at = 0
         for part in crops:
             place = self._array[at : at + len(part)]
@@ -214,8 +214,8 @@ class _Buffer:
             else:
                 copy(place, part)
             at += len(part)
-        self._array[at:least] = 0
-        return self._array[: max(rows, least)]
+        self._array[at:rows] = 0
+        return self._array[:rows]
 
     def _new(self, rows: int) -> np.ndarray:
         shape = (rows, 3, CROP, CROP) if self._floats else (rows, CROP, CROP, 3)
