@@ -57,13 +57,13 @@ def run_bench(options: BenchOptions, report: Reporter = SILENT) -> BenchFile:
         if (busy := load()) > _BUSY * results.file.machine.cores and device is None:
             report.warn(f"{busy:.1f} processes want a core besides this one: figures of a busy machine vary")
         truth = find_truth(options, subject, report)
+        if options.ceilings:  # first, so that a run that is cut off has them: without them no row has a bound
+            results.add_roofline(subject, options, device, deadline, report)
         for each in planned:
             _Measurement(each, options, truth, results, Path(folder), deadline, report).run()
             if until(deadline) <= 0:
                 report.warn(f"the {options.budget_s:.0f} s of --budget are over; --resume measures the rest")
                 break
-    if options.ceilings:
-        results.add_roofline(subject, options, device, deadline, report)
     return results.write()
 
 
