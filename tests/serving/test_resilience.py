@@ -11,14 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.serving.served import CROP_BYTES, RAW, START_S, Served, children, serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEADERS = {"Content-Type": RAW, "Accept": RAW}
 
@@ -164,6 +161,24 @@ def test_a_full_queue_says_429_and_when_to_come_again(server: Served, many_crops
     assert server.crops(many_crops[0].tobytes()).status == 200
 
 
+def at_once(served: Served, count: int) -> set[int]:
+    """Statuses of so many clients that all connect before the first is answered."""
+    with contextlib.ExitStack() as stack:
+        links = []
+        for _ in range(count):
+            links.append(stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=60)))
+            links[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        return {int(link.recv(100).split()[1]) for link in links}
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs, and is not just waiting to be buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def test_while_it_starts_it_says_503_then_it_wants_its_token(tiny_plan: Path, many_crops, tmp_path: Path):
     (tmp_path / "token").write_text("0123456789abcdef0123\n")
     options = ("--photo-workers", "0", "--token-file", str(tmp_path / "token"))
@@ -173,6 +188,7 @@ def test_while_it_starts_it_says_503_then_it_wants_its_token(tiny_plan: Path, ma
             time.sleep(0.01)
         engine = children(served.process.pid)[-1]
         os.kill(engine, signal.SIGSTOP)
+        assert at_once(served, 400) == {200}  # more than the fronts' queue takes while they start
         assert served.ask("GET", "/healthz").status == 200
         assert served.ask("GET", "/readyz").status == 503
         early = served.crops(crop, Authorization=good)
@@ -187,6 +203,13 @@ def test_while_it_starts_it_says_503_then_it_wants_its_token(tiny_plan: Path, ma
         for path in ("/healthz", "/readyz", "/metrics", "/openapi.json"):
             assert served.ask("GET", path).status == 200
         assert served.photo(b"x", Authorization=good).status == 501  # it reads no photos
+        left = children(served.process.pid)
+        served.process.kill()  # nobody outlives the parent
+        served.process.wait()
+        until = time.monotonic() + 20
+        while any(map(lives, left)):
+            assert time.monotonic() < until
+            time.sleep(0.02)
     assert sorted(tiny_plan.parent.iterdir()) == before
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from face3d_trt.serving.app import make_app
+from face3d_trt.serving.doorman import DRAIN, TAKE
 from face3d_trt.serving.hub import Hub
 from face3d_trt.serving.links import Engines, Room
 from face3d_trt.serving.metrics import CAPACITY, CONNECTIONS, QUEUE, READY, Exposition
@@ -25,7 +26,6 @@ from face3d_trt.serving.studio import Budget, Studio
 if TYPE_CHECKING:
     from face3d_trt.serving.options import ServeOptions
 
-TAKE, DRAIN = b"t", b"d"  # what the parent says: take this connection; the server ends soon. The end: it hangs up
 _BODIES = 4  # of the largest size that a front has in memory, beside those that are being read
 _TICK_S = 0.1
 _SLACK_S = 5.0  # beyond the deadline, until requests that still run are dropped
@@ -102,7 +102,7 @@ def _hub(front: Front) -> Hub:
     CAPACITY.labels("infer").set(options.front_queue)
     engines = Engines(front.engines, Room(options.front_queue, QUEUE.labels("infer").set))
     budget = Budget(options.max_body * (_BODIES + len(front.photos)))
-    studio = Studio(front.photos, budget, makes_files=front.makes_files)
+    studio = Studio(front.photos, budget, options.max_images, makes_files=front.makes_files)
     CAPACITY.labels("photo").set(studio.capacity)
     return Hub(options, engines, studio, Exposition())
 

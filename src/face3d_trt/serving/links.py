@@ -83,10 +83,15 @@ class Room:
 
 
 class _Link(asyncio.Protocol):
-    """The connection to one engine, and what it has been asked."""
+    """The connection to one engine, and what it has been asked.
 
-    def __init__(self, slab: Slab) -> None:
-        self._slab, self._records = slab, Records(Answer)
+    Args:
+        slab: Where the crops are.
+        links: Those that can be asked; this one is among them while the engine is there, and not a moment longer.
+    """
+
+    def __init__(self, slab: Slab, links: set[_Link]) -> None:
+        self._slab, self._links, self._records = slab, links, Records(Answer)
         self._asked: dict[int, tuple[Lease, asyncio.Future[Coeffs]]] = {}
         self._transport: Any = None
         self._unsent: list[bytes] = []
@@ -96,6 +101,7 @@ class _Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        self._links.add(self)
 
     def ask(self, lease: Lease, future: asyncio.Future[Coeffs], deadline: float) -> None:
         """Send a request; the lease is this link's now."""
@@ -122,6 +128,7 @@ class _Link(asyncio.Protocol):
             lease.free()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._links.discard(self)
         for lease, future in self._asked.values():
             if not future.done():
                 future.set_exception(_died())
@@ -188,13 +195,9 @@ class Engines:
                 await asyncio.sleep(RETRY_S)
                 continue
             link.setblocking(False)
-            _, protocol = await loop.create_unix_connection(lambda: _Link(slab), sock=link)
-            self._links.add(protocol)
+            _, protocol = await loop.create_unix_connection(lambda: _Link(slab, self._links), sock=link)
             self._were_ready = True
-            try:
-                await protocol.lost
-            finally:
-                self._links.discard(protocol)
+            await protocol.lost
 
 
 def _rows(link: _Link) -> int:

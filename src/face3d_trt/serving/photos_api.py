@@ -65,7 +65,8 @@ async def answer(hub: Hub, request: Request, wanted: Wanted) -> Response:
         await read_into(request, memoryview(data), hub.body_seconds(deadline))
         parts = _parts(hub, request, data)
         del data
-        done = await asyncio.gather(*(_Job(hub, part, wanted, deadline).run() for part in parts))
+        with hub.studio.places(len(parts)):
+            done = await asyncio.gather(*(_Job(hub, part, wanted, deadline).run() for part in parts))
     finally:
         hub.studio.budget.free(length)
     failed = [each for each in done if isinstance(each, Problem)]

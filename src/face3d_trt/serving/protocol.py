@@ -116,8 +116,9 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request's body is whole."""
         super().on_message_complete()
-        if self.sink is not None:
-            self.sink.end(whole=True)
+        if (sink := self.sink) is not None:
+            self.sink = None  # what comes now is the next request's, if it does not wait for this one's answer
+            sink.end(whole=True)
         self._in_head, self._raw = True, 0
 
     def send_400_response(self, msg: str) -> None:
@@ -209,6 +210,11 @@ class _Lingering:
     def is_closing(self) -> bool:
         """Whether `close` was called."""
         return self._closed or self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Send, unless it was closed: a request may still run whose client has gone on to send rubbish."""
+        if not self._closed:
+            self._transport.write(data)
 
     def close(self) -> None:
         """Close it in time."""

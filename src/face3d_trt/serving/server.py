@@ -1,4 +1,4 @@
-"""The parent of a server's processes: it listens, hands connections to the fronts in turn, and replaces who dies.
+"""The parent of a server's processes: it has the door, and replaces who dies.
 
 serve(ServeOptions(Path("engines/face3d_resnet50.fp16.plan")))     # until SIGTERM or Ctrl-C
 
@@ -29,13 +29,12 @@ from face3d_trt.reconstruct.messages import Broken, Ready
 from face3d_trt.reconstruct.processes import QUIET
 from face3d_trt.report import SILENT, Reporter
 from face3d_trt.serving.crew import Post, quiet_environment
+from face3d_trt.serving.doorman import BACKLOG, Doorman
 
 if TYPE_CHECKING:
     from face3d_trt.serving.options import ServeOptions
 
 _NEEDED = ("uvicorn", "fastapi", "httptools", "uvloop", "python_multipart")
-_BACKLOG = 2048
-_AT_ONCE = 64  # connections that are taken before something else gets its turn
 _LONGEST_PATH = 80  # of a socket; Linux takes 107
 _SLACK_S = 8.0  # beyond the deadline, for fronts to end
 _ENGINE_S = 10.0  # for an engine to end
@@ -78,34 +77,33 @@ class _Server:
         from face3d_trt.serving import metrics
 
         self._metrics = metrics
+        self._listener = _listen(options)
+        self._door: Doorman[str] = Doorman(self._listener)
         self._devices = _devices(options.replicas)
         self._face = _face(options)
         self._stop = asyncio.Event()
         self._now = asyncio.Event()
         self._error: Face3DError | None = None
-        self._channels: dict[Post, socket.socket] = {}
-        self._turn = 0
         self._engines = [self._engine(index, device) for index, device in enumerate(self._devices)]
         self._fronts = [self._front(index) for index in range(options.front_count)]
         self._photos: list[Post] = []
 
     async def run(self) -> None:
         """Everything."""
-        listener = _listen(self._options)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
-        host, port = listener.getsockname()[:2]
+        host, port = self._listener.getsockname()[:2]
         self._report.stage(f"serving   http://{f'[{host}]' if ':' in host else host}:{port}")
         try:
             for post in (*self._fronts, *self._engines):
                 post.start()
-            loop.add_reader(listener.fileno(), self._accept, listener)
+            self._door.open()
             await self._stop.wait()
             if self._error is None:
-                await self._drain(listener)
+                await self._drain()
         finally:
-            listener.close()
+            self._listener.close()
             for post in (*self._fronts, *self._photos, *self._engines):
                 post.stop_watching()
             self._end()
@@ -129,14 +127,8 @@ class _Server:
         paths = tuple(self._engine_path(each) for each in range(len(self._devices)))
         told = front.Front(options, self._token, paths, photos, self._face is not None)
 
-        def arguments() -> tuple[Any, ...]:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            ours.setblocking(False)
-            self._channels[post] = ours
-            return told, theirs
-
-        post = self._post(f"front {index}", front.run, arguments, self._environment)
-        return post
+        name = f"front {index}"
+        return self._post(name, front.run, lambda: (told, self._door.channel(name)), self._environment)
 
     def _photo(self, index: int, ready: Ready) -> Post:
         from face3d_trt.serving import photos
@@ -173,54 +165,24 @@ class _Server:
 
     def _died(self, post: Post, how: str, pid: int) -> None:
         self._metrics.forget(pid)
-        channel = self._channels.pop(post, None)
-        if channel is not None:
-            channel.close()
+        self._door.gone(post.name)
         if not self._stop.is_set():
             self._metrics.RESTARTS.labels(post.name.partition(" ")[0]).inc()
             self._report.warn(f"{post.name} died ({how}) and is being replaced")
-
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_AT_ONCE):
-            try:
-                client, _ = listener.accept()
-            except OSError:  # nobody there, or no descriptor left
-                return
-            with client:
-                self._hand_on(client)
-
-    def _hand_on(self, client: socket.socket) -> None:
-        """To the next front that takes it; without one the connection is closed."""
-        for _ in self._fronts:
-            self._turn = (self._turn + 1) % len(self._fronts)
-            channel = self._channels.get(self._fronts[self._turn])
-            if channel is None:
-                continue
-            with suppress(OSError):  # its queue is full, or it is dying
-                socket.send_fds(channel, [b"t"], [client.fileno()])
-                return
 
     def _signalled(self) -> None:
         if self._stop.is_set():
             self._now.set()
         self._stop.set()
 
-    async def _drain(self, listener: socket.socket) -> None:
+    async def _drain(self) -> None:
         """Say that the end is near, take who comes meanwhile, then let the fronts finish."""
         self._report.stage("ending    once every request is answered; again ends at once")
-        for channel in self._channels.values():
-            with suppress(OSError):
-                channel.send(b"d")
+        self._door.announce_the_end()
         await self._wait(self._options.drain_s)
-        asyncio.get_running_loop().remove_reader(listener.fileno())
         for post in (*self._fronts, *self._photos, *self._engines):
             post.stop_watching()  # who dies now is not replaced
-        listener.setblocking(False)
-        for _ in range(_BACKLOG // _AT_ONCE):
-            self._accept(listener)
-        listener.close()
-        for channel in self._channels.values():
-            channel.close()
+        self._door.close()
         until = time.monotonic() + self._options.deadline_s + _SLACK_S
         while any(post.alive for post in self._fronts) and time.monotonic() < until and not self._now.is_set():
             await self._wait(0.05)
@@ -248,7 +210,7 @@ def _listen(options: ServeOptions) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(
             options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         raise UsageError(
             f"cannot listen on {options.host}, port {options.port}: {error.strerror or error}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,9 @@ from face3d_trt.serving.problems import SOON_S, Problem
 from face3d_trt.serving.wire import pack_frame, read_frame
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
-_WAITING = 16  # requests for each process
+_WAITING = 16  # photos for each process
 _LOOK_S = 0.2  # between two looks whether an idle process is still there
 
 
@@ -95,11 +95,12 @@ class Studio:
     Args:
         paths: Of their sockets.
         budget: For bodies.
+        most: Photos of one request.
         makes_files: Whether they have a morphable model.
     """
 
-    def __init__(self, paths: Sequence[Path], budget: Budget, *, makes_files: bool) -> None:
-        self._paths, self.budget, self.makes_files = paths, budget, makes_files
+    def __init__(self, paths: Sequence[Path], budget: Budget, most: int, *, makes_files: bool) -> None:
+        self._paths, self.budget, self._most, self.makes_files = paths, budget, most, makes_files
         self._idle: list[Desk] = []
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._connected = 0
@@ -117,31 +118,40 @@ class Studio:
 
     @property
     def capacity(self) -> int:
-        """Requests that may wait, or be read."""
-        return len(self._paths) * _WAITING
+        """Photos that may wait, or be read: those of the largest request at least."""
+        return max(len(self._paths) * _WAITING, self._most) if self._paths else 0
+
+    @contextmanager
+    def places(self, photos: int) -> Iterator[None]:
+        """Places in the queue for a request's photos.
+
+        Raises:
+            Problem: 429: there are not as many.
+        """
+        if self.queued + photos > self.capacity:
+            raise Problem(429, f"{self.queued} photos wait already, of at most {self.capacity}", retry_s=SOON_S)
+        self.queued += photos
+        try:
+            yield
+        finally:
+            self.queued -= photos
 
     @asynccontextmanager
     async def desk(self, deadline: float) -> AsyncIterator[Desk]:
         """A process for oneself, for one photo.
 
         Raises:
-            Problem: 429: too many wait. 504: the deadline has passed meanwhile.
+            Problem: 504: the deadline has passed meanwhile.
         """
-        if self.queued >= self.capacity:
-            raise Problem(429, f"{self.queued} photos wait already", retry_s=SOON_S)
-        self.queued += 1
+        desk = await self._take(deadline)
         try:
-            desk = await self._take(deadline)
-            try:
-                yield desk
-            finally:
-                if desk.alive:
-                    self._idle.append(desk)
-                    self._wake()
-                else:
-                    desk.close()
+            yield desk
         finally:
-            self.queued -= 1
+            if desk.alive:
+                self._idle.append(desk)
+                self._wake()
+            else:
+                desk.close()
 
     async def keep(self) -> None:
         """Connect to every process, and again whenever one is gone, for ever."""
