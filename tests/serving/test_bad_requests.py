@@ -102,7 +102,7 @@ CASES: dict[str, tuple[int, Bad]] = {
         400,
         lambda s: s.photo(form(('name="i"; filename="a\x00/../b"', b"root")), kind=FORM),
     ),
-    "form with too many files": (413, lambda s: s.photo(form(*[('name="i"; filename="a"', JPEG)] * 4), kind=FORM)),
+    "form with too many files": (400, lambda s: s.photo(form(*[('name="i"; filename="a"', JPEG)] * 4), kind=FORM)),
     "form that is rubbish": (400, lambda s: s.photo(b"rubbish", kind=FORM)),
     # kinds of bodies
     "json": (415, lambda s: s.photo(b"{}", kind="application/json")),

@@ -57,4 +57,4 @@ def test_a_malformed_form_says_so(change, status):
 def test_a_form_with_too_many_files_is_refused():
     with pytest.raises(Problem, match="more than 2") as told:
         parse_form(*encoded([(f"{n}.png", b"x") for n in range(3)]), 2)
-    assert told.value.status == 413
+    assert told.value.status == 400

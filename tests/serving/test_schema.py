@@ -20,7 +20,7 @@ def test_schemathesis_finds_nothing(server: Served, tmp_path: Path):
         *("--max-examples", "5", "--seed", "7", "--checks", "all", "--no-color", "--request-timeout", "60"),
         *("--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all"),
     ]
-    environment = os.environ | {"SCHEMATHESIS_HOOKS": str(HOOKS), "FACE3D_TEST_PHOTO": str(tmp_path / "photo.png")}
+    environment = os.environ | {"SCHEMATHESIS_HOOKS": str(HOOKS)}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )

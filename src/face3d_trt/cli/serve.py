@@ -67,7 +67,7 @@ def command(
         int, typer.Option(parser=size, metavar="SIZE", help="Of one request to /v1/reconstruct; beyond: 413.")
     ] = "32MiB",  # type: ignore[assignment]
     max_pixels: Annotated[int, typer.Option(help="Of a photo; beyond: 413.")] = 50_000_000,
-    max_images: Annotated[int, typer.Option(help="Of one request; beyond: 413.")] = 16,
+    max_images: Annotated[int, typer.Option(help="Of one request; beyond: 400.")] = 16,
     deadline: Annotated[
         float, typer.Option(parser=seconds, metavar="TIME", help="For an answer; beyond: 504.")
     ] = "10s",  # type: ignore[assignment]

@@ -70,7 +70,7 @@ def _add_work(app: FastAPI, hub: Hub, *, token: bool) -> None:
             200: schema.zip_answer(),
             **schema.problems(400, 408, 411, 413, 415, 422, 429, 501, 503, 504, token=token),
         },
-        openapi_extra=schema.photo_body(),
+        openapi_extra=schema.photo_body(hub.options.max_images),
     )
     async def answer_photos(
         request: Request,

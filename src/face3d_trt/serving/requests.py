@@ -74,7 +74,7 @@ def parse_form(data: bytes, content_type: str, most: int) -> list[Part]:
     """The files of a multipart/form-data body; other fields are passed over.
 
     Raises:
-        Problem: 400 where it is malformed or has no file, 413 where it has more than `most`.
+        Problem: 400 where it is malformed, has no file, or more than `most`.
     """
     from python_multipart.exceptions import FormParserError
     from python_multipart.multipart import MultipartParser, parse_options_header
@@ -143,7 +143,7 @@ class _Form:
         if self._name is None:
             return
         if len(self.parts) == self._most:
-            raise Problem(413, f"the form has more than {self._most} files", allowed=f"up to {self._most}")
+            raise Problem(400, f"the form has more than {self._most} files", allowed=f"up to {self._most}")
         self.parts.append(Part(self._name, b"".join(self._content)))
 
     def _finish(self) -> None:

@@ -92,11 +92,11 @@ class State(BaseModel):
 
 _BINARY = {"type": "string", "format": "binary"}
 _WHY: dict[int, str] = {
-    400: "Not a picture, an empty body, a malformed form, an unknown value of a parameter.",
+    400: "Not a picture, an empty body, a malformed form or too many pictures in it, an unknown value of a parameter.",
     401: "No token, or another one.",
     408: "The body did not come in time.",
     411: "The body's length is not known beforehand.",
-    413: "Too many bytes, pixels, pictures or crops.",
+    413: "Too many bytes, pixels or crops.",
     415: "Another kind of body.",
     422: "No face.",
     429: "The queue is full.",
@@ -120,10 +120,10 @@ def problems(*statuses: int, token: bool) -> dict[int | str, dict[str, Any]]:
     return told
 
 
-def photo_body() -> dict[str, Any]:
-    """The body of /v1/reconstruct."""
+def photo_body(most: int) -> dict[str, Any]:
+    """The body of /v1/reconstruct: a picture, or a form with up to `most` of them."""
     content: dict[str, Any] = {kind: {"schema": _BINARY} for kind in MEDIA_TYPES}
-    files = {"type": "array", "items": _BINARY, "minItems": 1}
+    files = {"type": "array", "items": _BINARY, "minItems": 1, "maxItems": most}
     content[FORM] = {"schema": {"type": "object", "properties": {"image": files}, "required": ["image"]}}
     return {"requestBody": {"required": True, "content": content}}
 
