@@ -137,7 +137,9 @@ def serving(plan: Path, log: Path, *options: str, ready: bool = True) -> Iterato
     """Start `face3d-trt serve`, and end it with SIGTERM unless the test has."""
     command = [sys.executable, "-m", "face3d_trt", "serve", str(plan), "--port", "0", "--drain", "0.2s", *options]
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | {"COLUMNS": "200"})
+        process = subprocess.Popen(
+            command, stdout=file, stderr=file, env=os.environ | {"COLUMNS": "200", "TMPDIR": str(log.parent)}
+        )
     try:
         served = Served(process, _port(process, log), log)
         if ready:
