@@ -179,11 +179,12 @@ def lives(pid: int) -> bool:
         return False
 
 
-def test_while_it_starts_it_says_503_then_it_wants_its_token(tiny_plan: Path, many_crops, tmp_path: Path):
-    (tmp_path / "token").write_text("0123456789abcdef0123\n")
-    options = ("--photo-workers", "0", "--token-file", str(tmp_path / "token"))
+def test_while_it_starts_it_says_503_then_it_wants_its_token(tiny_plan: Path, many_crops, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("s")  # a short path, for sockets
+    (folder / "token").write_text("0123456789abcdef0123\n")
+    options = ("--photo-workers", "0", "--token-file", str(folder / "token"))
     before, crop, good = sorted(tiny_plan.parent.iterdir()), many_crops[0].tobytes(), "Bearer 0123456789abcdef0123"
-    with serving(tiny_plan, tmp_path / "log", *options, ready=False) as served:
+    with serving(tiny_plan, folder / "log", *options, ready=False) as served:
         while len(children(served.process.pid)) < 3:  # multiprocessing's tracker, the front, the engine
             time.sleep(0.01)
         engine = children(served.process.pid)[-1]
