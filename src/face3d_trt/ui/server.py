@@ -43,7 +43,7 @@ def open_ui(options: UiOptions, report: Reporter = SILENT) -> None:
     """
     plan = find_plan(options.plan)
     with _listening(options) as listener, _private_folder() as folder:
-        os.environ.update(_environment(folder))  # Gradio reads it when it is imported
+        os.environ.update(_environment(folder))  # Gradio and ONNX Runtime read it when they are imported
         gradio = require("gradio", "ui", _PURPOSE)
         require("trimesh", "reconstruct", "writing meshes")
         report.stage(f"opening   {plan}")
@@ -135,4 +135,5 @@ def _environment(folder: Path) -> dict[str, str]:
         "GRADIO_SHARE": "False",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_OFFLINE": "1",
+        "ORT_DISABLE_TELEMETRY": "1",  # ONNX Runtime's wheels report to their maker otherwise
     }

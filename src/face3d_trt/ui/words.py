@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from face3d_trt.records import Weights
     from face3d_trt.ui.work import Result
 
-COLUMNS = ("group", "values", "RMS", "least", "greatest", "what it is")
+COLUMNS = ("group", "n", "RMS", "least", "most", "meaning")
 _MEANING = {
     "identity": "shape of the head; all 0: the mean face",
     "expression": "all 0: at rest",
@@ -37,7 +37,7 @@ def rows(coeffs: npt.NDArray[np.float32]) -> list[list[str | int]]:
     for name, part in GROUPS.items():
         values = coeffs[part].astype(np.float64)
         figures = (np.sqrt(np.mean(values**2)), values.min(), values.max())
-        found.append([name, len(values), *(f"{figure:.3f}" for figure in figures), _meaning(name, values)])
+        found.append([name, len(values), *(f"{figure:.2f}" for figure in figures), _meaning(name, values)])
     return found
 
 
