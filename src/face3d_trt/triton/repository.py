@@ -121,7 +121,8 @@ def _write(model: _Model, folder: Path, options: TritonOptions, report: Reporter
             allowed="--version with a free number, none for the next free one, or --replace",
         )
     served = _served(sorted({*there, version}), options)
-    _check_others(model, folder, [each for each in served if each != version], options, report)
+    if version in served:
+        _check_others(model, folder, [each for each in served if each != version], options, report)
     text = _new_config(model, folder / CONFIG_FILE, version in served, options, report)
     with ExitStack() as stack:
         fresh = not folder.exists()
