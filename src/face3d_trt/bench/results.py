@@ -73,6 +73,10 @@ class Results:
         """Whether there are figures for it."""
         return any(row.rate is not None and key_of(row) == key for row in self.file.rows)
 
+    def has_layers(self, plan: str | None, batch: int) -> bool:
+        """Whether the layers of a plan are there."""
+        return any((each.plan, each.batch) == (plan, batch) for each in self.file.layers)
+
     def add(self, row: Row) -> None:
         """Take a row in, and write."""
         self._change(rows=(*self.file.rows, row))
