@@ -23,6 +23,7 @@ VERBS = (
     "inspect",
     "reconstruct",
     "serve",
+    "triton",
     "monitor",
     "doctor",
 )
@@ -66,6 +67,9 @@ SERVING = (  # what a runtime needs of what is there
     "serving.engines",
     "serving.options",
     "serving.server",
+    "triton.config",
+    "triton.repository",
+    "triton.show",
 )
 RUNTIME = tuple(
     f"runtime.{file.stem}" for file in sorted((Path(face3d_trt.__file__).parent / "runtime").glob("[!_]*.py"))
