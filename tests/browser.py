@@ -171,7 +171,14 @@ def browser(path: str, *, webgl: bool = False) -> Iterator[Tab]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = ("--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--hide-scrollbars")
         drawing = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader") if webgl else ("--disable-gpu",)
-        arguments = [path, *options, *drawing, f"--user-data-dir={profile}", "--no-first-run", "--disable-dev-shm-usage"]
+        arguments = [
+            path,
+            *options,
+            *drawing,
+            f"--user-data-dir={profile}",
+            "--no-first-run",
+            "--disable-dev-shm-usage",
+        ]
         theirs_in, ours_out = _pipe()
         ours_in, theirs_out = _pipe()
         actions = [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.tiny import write_tiny
 
-from face3d_trt.bench.choose import choose
+from face3d_trt.bench.choose import _cases, choose
 from face3d_trt.bench.error import relative_error
 from face3d_trt.bench.options import BenchOptions, parse_backends, parse_batches, parse_device, parse_size
 from face3d_trt.bench.registry import BACKENDS
@@ -81,6 +81,31 @@ def test_cases_take_what_the_graph_takes(subject: Subject, tmp_path: Path) -> No
         (1, "uint8", "engine", (1, 224, 224, 3)),  # without a GPU there is nothing to transfer
         (4, "uint8", "engine", (4, 224, 224, 3)),
     ]
+
+
+def test_host_to_host_may_be_asked_for_at_some_batches(subject: Subject) -> None:
+    options = BenchOptions(batches=(1, 2, 8), transfers_at=(1, 16))
+    cases = _cases(options, None, subject, 0)
+    assert [(case.mode, case.batch) for case in cases] == [
+        ("engine", 1),
+        ("engine", 2),
+        ("engine", 8),
+        ("host", 1),
+        ("host", 16),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batches", "first"), [((1,), [1]), ((1, 8), [1, 8]), ((1, 2, 4, 8, 16), [1, 16, 4]), ((1, 3, 9, 27), [1, 27, 9])]
+)
+def test_with_a_budget_what_tells_most_comes_first(
+    batches: tuple[int, ...], first: list[int], subject: Subject
+) -> None:
+    plain = BenchOptions(batches=batches, transfers=True)
+    hurried = _cases(replace(plain, budget_s=60), None, subject, 0)
+    assert sorted(map(str, hurried)) == sorted(map(str, _cases(plain, None, subject, 0)))
+    told = [(case.mode, case.batch) for case in hurried[: 2 * len(first)]]
+    assert told == [("engine", batch) for batch in first] + [("host", batch) for batch in first]
 
 
 class Warned:

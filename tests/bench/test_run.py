@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from face3d_trt.bench.error import Truth
 from face3d_trt.bench.measure import Pace
 from face3d_trt.bench.options import BenchOptions
 from face3d_trt.bench.records import BenchFile
-from face3d_trt.bench.run import run_bench
+from face3d_trt.bench.run import _share_out, run_bench
 from face3d_trt.errors import MissingError, UsageError
 
 QUICK = Pace(0.2)
@@ -179,6 +180,57 @@ def test_a_budget_that_is_spent_begins_nothing(options: BenchOptions, planned) -
     assert any("--budget" in text for text in heard.warned)
 
 
+class Clock:
+    """Time that passes where work is done."""
+
+    now = 0.0
+
+
+class Turns:
+    """A measurement that takes a second for a case, and knows what it did in each turn."""
+
+    def __init__(self, clock: Clock, cases: int) -> None:
+        self._clock = clock
+        self.left = list(range(cases))
+        self.turns: list[int] = []
+
+    def run(self, share: float | None) -> None:
+        self.turns.append(0)
+        while self.left and (share is None or not self.turns[-1] or self._clock.now < share):
+            self._clock.now += 1
+            self.left.pop()
+            self.turns[-1] += 1
+
+
+def test_a_budget_is_shared_and_what_one_leaves_another_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    many, few, none = Turns(clock, 100), Turns(clock, 2), Turns(clock, 0)
+    _share_out([many, few, none], 20)  # type: ignore[list-item]
+    assert many.turns == [10, 8]  # half of the time, and what the other one left
+    assert few.turns == [2]
+    assert none.turns == []
+
+
+def test_without_a_budget_each_has_one_turn() -> None:
+    both = [Turns(Clock(), 2), Turns(Clock(), 1)]
+    _share_out(both, None)  # type: ignore[arg-type]
+    assert [each.turns for each in both] == [[2], [1]]
+
+
+def test_a_share_that_is_over_ends_a_turn_after_one_case() -> None:
+    from face3d_trt.bench.child import Job, _work
+
+    said: list[object] = []
+    cases = (Case(1, SIDE, SIDE), Case(2, SIDE, SIDE))
+    job = Job(
+        "torch-compile", Source(), cases, QUICK, None, (), "", share=time.monotonic(), module="tests.bench.doubles"
+    )
+    _work(job, said.append)
+    gc.unfreeze()
+    assert [type(each).__name__ for each in said] == ["Started", "Begun", "Begun", "Measured", "Done"]
+
+
 def test_onnx_runtime_is_measured_against_itself_without_an_error(onnx: Path, options: BenchOptions) -> None:
     file = run_bench(replace(options, backends=("ort-fp32",), batches=(1, 3)))
     assert [(row.batch, row.skipped) for row in file.rows] == [(1, None), (3, None)]
@@ -211,6 +263,7 @@ def test_ctrl_c_leaves_a_whole_file_and_no_process(onnx: Path, tmp_path: Path) -
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said
     assert "interrupted" in said
+    assert "--resume measures the rest" in said
     assert 1 <= len(BenchFile.model_validate_json(file.read_bytes()).rows) < 8
     assert started
     assert not [pid for pid in started if running(pid)]

@@ -33,14 +33,21 @@ def can_be_summed(batch: int, limits: tuple[Limits, ...]) -> int | None:
 
 @pytest.mark.parametrize(
     ("batch", "profile"),
-    [(1, 0), (2, 0), (3, 0), (4, 0), (5, 1), (8, 1), (9, 2), (32, 2), (64, 2)],
+    [(1, 0), (4, 0), (5, 0), (6, 1), (8, 1), (9, 1), (22, 1), (23, 2), (32, 2), (64, 2)],
 )
-def test_the_profile_tuned_for_the_nearest_batch_above_takes_it(batch, profile):
-    limits = batches((1, 4, 8), (1, 8, 32), (1, 64, 64))
+def test_the_profile_tuned_for_the_nearest_batch_as_a_ratio_takes_it(batch, profile):
+    limits = batches((1, 4, 8), (1, 8, 32), (1, 64, 64))  # 4 and 8 part at 5.7, 8 and 64 at 22.6
     assert sizes(batch, limits) == [(batch, profile)]
 
 
-def test_above_every_opt_the_nearest_below_counts_and_then_the_narrower():
+@pytest.mark.parametrize(("batch", "profile"), [(1, 0), (2, 0), (3, 0), (4, 0), (5, 1), (128, 1), (256, 1)])
+def test_a_profile_for_one_picture_has_the_small_batches_that_it_holds(batch, profile):
+    assert sizes(batch, batches((1, 1, 4), (1, 256, 256))) == [(batch, profile)]
+
+
+def test_of_two_equally_near_ones_the_one_above_counts_and_of_equal_ones_the_narrower():
+    assert sizes(2, batches((1, 1, 8), (1, 4, 8))) == [(2, 1)]
+    assert sizes(15, batches((1, 9, 32), (1, 25, 32))) == [(15, 1)]  # 5 / 3 either way
     assert sizes(7, batches((1, 2, 8), (1, 4, 8))) == [(7, 1)]
     assert sizes(3, batches((1, 4, 32), (1, 4, 8))) == [(3, 1)]
 

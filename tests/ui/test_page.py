@@ -9,16 +9,19 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import trimesh
 from PIL import Image
-from tests.browser import Tab
-from tests.ui.conftest import Page
 
 from face3d_trt.names import GROUPS
 from face3d_trt.reconstruct.coeffs import read_coeffs
+
+if TYPE_CHECKING:
+    from tests.browser import Tab
+    from tests.ui.conftest import Page
 
 INPUT = "#photo input[type=file]"
 MESSAGE = "(document.querySelector('#message')?.innerText ?? '')"
@@ -59,7 +62,7 @@ def test_a_photo_becomes_a_mesh_a_texture_coefficients_and_times(tab: Tab, page:
     open_page(tab, page)
     tab.choose(INPUT, astronaut)
     message = tab.wait(f"{MESSAGE}.includes('reconstructed') && {MESSAGE}")
-    assert "One face in 512×512 px" in message
+    assert "One face in 512x512 px" in message
     assert "ONNX Runtime" in message
 
     found = {url.rpartition("/")[2]: fetched(url) for url in tab.wait(f"{LINKS}.length === 3 && {LINKS}")}
@@ -76,7 +79,9 @@ def test_a_photo_becomes_a_mesh_a_texture_coefficients_and_times(tab: Tab, page:
 
     tab.wait(f"{DRAWN}.then(colours => colours > 500)")  # skin has many
     assert tab.wait("document.querySelector('#texture img')?.naturalWidth") == 1024
-    table = tab.wait("document.querySelectorAll('#coeffs [role=gridcell]').length && document.querySelector('#coeffs').innerText")
+    table = tab.wait(
+        "document.querySelectorAll('#coeffs [role=gridcell]').length && document.querySelector('#coeffs').innerText"
+    )
     assert all(name in table for name in GROUPS)
     assert f"yaw {np.degrees(coeffs[GROUPS['angle']][1]):.1f}°" in table
     times = tab.wait("document.querySelector('#times')?.innerText")
@@ -92,7 +97,7 @@ def test_an_example_needs_one_click(tab: Tab, page: Page) -> None:
     assert tab.run("document.documentElement.scrollWidth") <= 390
     assert tab.run("document.body.classList.contains('dark')")
     tab.run("document.querySelectorAll('.gallery-item')[1].click()")
-    assert "An aligned face in 224×224 px" in tab.wait(f"{MESSAGE}.includes('reconstructed') && {MESSAGE}")
+    assert "An aligned face in 224x224 px" in tab.wait(f"{MESSAGE}.includes('reconstructed') && {MESSAGE}")
 
 
 def _header(width: int, height: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from face3d_trt.bench.backend import Backend, Case, Ready, Skip, Source
 from face3d_trt.bench.machine import resident_bytes
-from face3d_trt.bench.measure import Pace, device, latency, rate, warm_up
+from face3d_trt.bench.measure import Pace, device, latency, no_collector, rate, warm_up
 from face3d_trt.bench.records import Device, Memory, Row
 from face3d_trt.bench.registry import make
 from face3d_trt.errors import Face3DError, MissingError
@@ -40,6 +41,7 @@ class Job:
         layers: Cases at which the plan's layers are timed, after the rows.
         log: Where its stdout and stderr go.
         deadline: Of time.monotonic, which all processes share: no case is begun that would end after it.
+        share: Likewise, of this backend alone: no case but the first is begun after it.
         module: That makes the backend; None: the registry's.
     """
 
@@ -51,6 +53,7 @@ class Job:
     layers: tuple[Case, ...]
     log: str
     deadline: float | None = None
+    share: float | None = None
     module: str | None = None
 
 
@@ -65,9 +68,8 @@ class Started:
 
 @dataclass(frozen=True)
 class Begun:
-    """A case has begun; `ready` once it is set up."""
+    """The next case has begun; `ready` once it is set up."""
 
-    index: int
     ready: bool = False
 
 
@@ -75,7 +77,6 @@ class Begun:
 class Measured:
     """A row, with figures or with the reason why there are none."""
 
-    index: int
     row: Row
 
 
@@ -129,19 +130,23 @@ def _work(job: Job, send: Any) -> None:
     backend = make(job.backend, job.source, job.module)
     backend.start()
     context = _process_memory(index)
+    gc.collect()
+    gc.freeze()  # a framework's hundred thousands of objects stay; without them a collection takes no time
     send(Started(backend.label, backend.arithmetic, backend.plan))
     too_large: dict[str, int] = {}
     for number, case in enumerate(job.cases):
         if job.deadline is not None and time.monotonic() + 2 * job.pace.seconds > job.deadline:
             break
-        send(Begun(number))
+        if job.share is not None and number and time.monotonic() > job.share:
+            break
+        send(Begun())
         if case.batch >= too_large.get(case.mode, case.batch + 1):
-            send(Measured(number, skipped(backend, job.backend, case, "a smaller batch was out of memory already")))
+            send(Measured(skipped(backend, job.backend, case, "a smaller batch was out of memory already")))
             continue
-        row = _row(backend, job, case, context, lambda number=number: send(Begun(number, ready=True)))
+        row = _row(backend, job, case, context, lambda: send(Begun(ready=True)))
         if row.skipped == OUT_OF_MEMORY:
             too_large[case.mode] = case.batch
-        send(Measured(number, row))
+        send(Measured(row))
     for case in job.layers:
         if job.deadline is not None and time.monotonic() + _PROFILE_S > job.deadline:
             break
@@ -182,10 +187,12 @@ def _row(backend: Backend, job: Job, case: Case, context: int | None, is_ready: 
 
 def _figures(ready: Ready, job: Job, case: Case, context: int | None) -> dict[str, Any]:
     index, pace = job.source.device, job.pace
-    loops = warm_up(ready, pace)
-    back_to_back = rate(ready, case.batch, loops, pace)
-    singles = latency(ready, pace, waits=case.mode == "host")
-    seen = Device() if index is None else device(ready, case.batch, loops, index, pace)
+    with no_collector():
+        loops = warm_up(ready, pace)
+        back_to_back = rate(ready, case.batch, loops, pace)
+        # Before the single calls: what NVML says of a GPU's use looks back to a time when it was as busy.
+        seen = Device() if index is None else device(ready, case.batch, loops, index, pace)
+        singles = latency(ready, pace, waits=case.mode == "host")
     memory = Memory(
         process=_process_memory(index), context=context, allocator=ready.allocator_peak(), host=resident_bytes()
     )

@@ -16,10 +16,12 @@ from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
     from face3d_trt.bench.options import BenchOptions
+    from face3d_trt.bench.records import Mode
     from face3d_trt.bench.subject import Subject
     from face3d_trt.errors import Face3DError
     from face3d_trt.records import ModelInfo
 
+_ARTICLES = 4  # the batch that articles about this model compare at, besides 1
 _ON_CPU = "--device cpu    # measures the CPU's backends, in a file of their own"
 
 
@@ -30,7 +32,7 @@ class Planned:
     Attributes:
         backend: A key of registry.BACKENDS.
         source: What it is made from.
-        cases: In order: modes, then batches.
+        cases: In order: modes, then batches; with a budget the telling ones of either mode before all others.
         named: Whether the user asked for it by name.
         module: That makes it; None: the registry's.
     """
@@ -103,13 +105,27 @@ def _cases(options: BenchOptions, facts: ModelInfo | None, subject: Subject, dev
     """In both modes where a GPU makes a difference between them."""
     usual = facts or subject.facts
     layout: Literal["float32", "uint8"] = options.input or (usual.input if usual else "float32")
-    modes: tuple[Literal["engine", "host"], ...] = (
-        ("engine", "host") if options.transfers and device is not None else ("engine",)
-    )
     batches = options.batches or (CPU_BATCHES if device is None else GPU_BATCHES)
-    return tuple(
-        Case(batch, options.height, options.width, mode, options.outputs, layout) for mode in modes for batch in batches
-    )
+    by_mode: dict[Mode, tuple[int, ...]] = {"engine": batches}
+    if device is not None and (options.transfers or options.transfers_at):
+        by_mode["host"] = options.transfers_at or batches
+    order = [(mode, batch) for mode, those in by_mode.items() for batch in those]
+    if options.budget_s is not None:  # it may be cut off anywhere
+        first = {mode: telling(those) for mode, those in by_mode.items()}
+        order = [(mode, batch) for mode in first for batch in first[mode]] + [
+            (mode, batch) for mode, batch in order if batch not in first[mode]
+        ]
+    return tuple(Case(batch, options.height, options.width, mode, options.outputs, layout) for mode, batch in order)
+
+
+def telling(batches: tuple[int, ...]) -> tuple[int, ...]:
+    """What to measure first where not all may be: the smallest, the largest, and one between, 4 where it is there.
+
+    Args:
+        batches: Ascending.
+    """
+    middle = _ARTICLES if _ARTICLES in batches else batches[len(batches) // 2]
+    return tuple(dict.fromkeys((batches[0], batches[-1], middle)))
 
 
 def _typed(onnx: Path | None, name: str) -> Path | None:

@@ -32,6 +32,8 @@ class BenchOptions:
         outputs: What is computed.
         input: What goes in; None: what the plans or the graph take.
         transfers: Measure numpy to numpy as well; without a GPU that is what is measured anyway.
+        transfers_at: The same at these batches alone, whether `batches` has them or not; empty: at none but those of
+            `transfers`.
         device: Index of the GPU, "cpu", or None: the first GPU where there is one.
         json: The file that grows with every row; None: none.
         resume: Keep the rows with figures that `json` has, and measure what it lacks.
@@ -55,6 +57,7 @@ class BenchOptions:
     outputs: Literal["coeffs", "mesh"] = "coeffs"
     input: Literal["float32", "uint8"] | None = None
     transfers: bool = False
+    transfers_at: tuple[int, ...] = ()
     device: int | Literal["cpu"] | None = None
     json: Path | None = None
     resume: bool = False
@@ -80,8 +83,12 @@ def parse_backends(texts: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def parse_batches(text: str) -> tuple[int, ...]:
+def parse_batches(text: str, option: str = "--batches") -> tuple[int, ...]:
     """`1,2,8`, ascending and each once.
+
+    Args:
+        text: As it was given.
+        option: To which.
 
     Raises:
         UsageError: Not numbers, or out of range.
@@ -91,7 +98,7 @@ def parse_batches(text: str) -> tuple[int, ...]:
     except ValueError:
         batches = []
     if not batches or batches[0] < 1 or batches[-1] > MAX_BATCH:
-        raise UsageError(f"--batches {text!r}", allowed=f"numbers from 1 to {MAX_BATCH} with commas between, like 1,8")
+        raise UsageError(f"{option} {text!r}", allowed=f"numbers from 1 to {MAX_BATCH} with commas between, like 1,8")
     return tuple(batches)
 
 

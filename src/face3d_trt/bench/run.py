@@ -59,12 +59,35 @@ def run_bench(options: BenchOptions, report: Reporter = SILENT) -> BenchFile:
         truth = find_truth(options, subject, report)
         if options.ceilings:  # first, so that a run that is cut off has them: without them no row has a bound
             results.add_roofline(subject, options, device, deadline, report)
-        for each in planned:
-            _Measurement(each, options, truth, results, Path(folder), deadline, report).run()
-            if until(deadline) <= 0:
-                report.warn(f"the {options.budget_s:.0f} s of --budget are over; --resume measures the rest")
-                break
+        all_of_them = [_Measurement(each, options, truth, results, Path(folder), deadline, report) for each in planned]
+        try:
+            _share_out(all_of_them, deadline)
+        except KeyboardInterrupt:
+            if results.file.rows and options.json is not None:
+                report.warn(f"{options.json} has {len(results.file.rows)} rows; --resume measures the rest")
+            raise
+        if any(each.left for each in all_of_them):
+            report.warn(f"the {options.budget_s:.0f} s of --budget are over; --resume measures the rest")
     return results.write()
+
+
+def _share_out(measurements: list[_Measurement], deadline: float | None) -> None:
+    """Each backend in turn; with a deadline each has a share of what is left, and who needs more has another turn.
+
+    A backend that needs less leaves its time to those after it. A turn is a process, which takes seconds to start; so a
+    share is all that is left, divided by how many wait, and no fixed slice.
+    """
+    before = -1
+    while (waiting := [each for each in measurements if each.left]) and before != _count(waiting):
+        before = _count(waiting)
+        for at, each in enumerate(waiting):
+            if until(deadline) <= 0:
+                return
+            each.run(None if deadline is None else time.monotonic() + until(deadline) / (len(waiting) - at))
+
+
+def _count(measurements: list[_Measurement]) -> int:
+    return sum(len(each.left) for each in measurements)
 
 
 def _device(options: BenchOptions) -> int | None:
@@ -76,7 +99,11 @@ def _device(options: BenchOptions) -> int | None:
 
 
 class _Measurement:
-    """One backend's rows: as many processes as it takes."""
+    """One backend's rows: as many processes as it takes.
+
+    Attributes:
+        left: Cases that have neither figures nor a reason why there are none.
+    """
 
     def __init__(
         self,
@@ -93,52 +120,61 @@ class _Measurement:
         plan = planned.source.plan
         self._what = planned.backend if planned.backend != "trt" or plan is None else f"trt {plan.name}"
         self._started: Started | None = None
+        self._current: Case | None = None
+        self._share: float | None = None
+        self._ended = 0
+        self.left = [case for case in planned.cases if not results.has(self._key(case))]
+        if len(self.left) < len(planned.cases):
+            report.stage(f"{self._what}: {len(planned.cases) - len(self.left)} rows are in the file already")
 
-    def run(self) -> None:
-        """Measure what the file lacks."""
-        left = [case for case in self._planned.cases if not self._results.has(self._key(case))]
-        if len(left) < len(self._planned.cases):
-            self._report.stage(f"{self._what}: {len(self._planned.cases) - len(left)} rows are in the file already")
-        if not left:
-            return
-        for attempt in range(_RESTARTS + 1):
-            left = self._attempt(left)
-            if not left or until(self._deadline) <= 0:
+    def run(self, share: float | None) -> None:
+        """Measure what is left.
+
+        Args:
+            share: Of time.monotonic; after it no case is begun but the first of this turn.
+        """
+        self._share = share
+        while self.left and until(self._deadline) > 0:
+            if self._ended > _RESTARTS:
+                self._give_up("its process ended too often")
+            elif self._attempt():
                 return
-            if attempt == _RESTARTS:
-                for case in left:
-                    self._add(self._skipped(case, "its process ended too often"))
+            self._ended += 1
 
-    def _attempt(self, cases: list[Case]) -> list[Case]:
-        """One process; gives the cases that another one should try."""
-        at = 0
-        self._started = None
-        with Child(run, self._job(cases)) as child:
+    def _attempt(self) -> bool:
+        """One process; whether it came to its own end."""
+        self._started = self._current = None
+        with Child(run, self._job()) as child:
             seconds, phase = START_S, "starting"
             while True:
                 try:
                     message = child.receive(min(seconds, until(self._deadline)))
                 except TimedOut:
                     if until(self._deadline) <= 0:
-                        return []
+                        return True
                     child.end()
-                    return self._gave_up(cases, at, self._too_slow(phase, seconds))
+                    self._lost(self._too_slow(phase, seconds))
+                    return False
                 except Ended as end:
-                    return self._gave_up(cases, at, f"{end}{self._last_words()}")
+                    self._lost(f"{end}{self._last_words()}")
+                    return False
                 if isinstance(message, Failed):
-                    return self._cannot(cases, message)
+                    self._cannot(message)
+                    return True
                 if isinstance(message, Done):
-                    return []
+                    return True
                 if isinstance(message, Started):
                     self._started = message
                     self._report.stage(f"{self._what}: {message.label}")
                 elif isinstance(message, Begun):
-                    at = message.index
+                    self._current = self.left[0]
                     phase = "measuring" if message.ready else "compiling" if self._compiles else "setting up"
                     seconds = self._limit(phase)
                 elif isinstance(message, Measured):
                     self._add(message.row)
-                    at, phase, seconds = message.index + 1, "profiling", PROFILE_S
+                    self.left.pop(0)
+                    self._current = None
+                    phase, seconds = "profiling", PROFILE_S
                 elif isinstance(message, Profiled):
                     self._results.add_layers(message.layers)
 
@@ -147,26 +183,25 @@ class _Measurement:
             return MEASURE_S + 5 * self._options.pace.seconds
         return self._options.compile_limit_s if phase == "compiling" else SETUP_S
 
-    def _gave_up(self, cases: list[Case], at: int, reason: str) -> list[Case]:
-        """The case at which a process ended is lost; before the first one, all are."""
+    def _lost(self, reason: str) -> None:
+        """The case at which a process ended is lost; before it had started, all are."""
         if self._started is None:
-            for case in cases:
-                self._add(self._skipped(case, reason))
-            return []
-        if at < len(cases):
-            self._add(self._skipped(cases[at], reason))
-        return cases[at + 1 :]
+            self._give_up(reason)
+        elif self._current is not None:
+            self._add(self._skipped(self.left.pop(0), reason))
 
-    def _cannot(self, cases: list[Case], message: Failed) -> list[Case]:
+    def _give_up(self, reason: str) -> None:
+        while self.left:
+            self._add(self._skipped(self.left.pop(0), reason))
+
+    def _cannot(self, message: Failed) -> None:
         """The backend cannot be had: an error where it was asked for by name and something is to be installed."""
         if message.missing is not None:
             if self._planned.named:
                 raise message.missing
             self._report.warn(f"{self._what} is left out: {message.reason}")
-            return []
-        for case in cases:
-            self._add(self._skipped(case, message.reason))
-        return []
+            self.left = []
+        self._give_up(message.reason)
 
     def _too_slow(self, phase: str, seconds: float) -> str:
         words = {"compiling": "compilation took", "measuring": "a measurement took", "starting": "starting took"}
@@ -180,24 +215,30 @@ class _Measurement:
             return ""
         return next((f": {line.strip()[:200]}" for line in reversed(lines) if line.strip()), "")
 
-    def _job(self, cases: list[Case]) -> Job:
+    def _job(self) -> Job:
         return Job(
             backend=self._planned.backend,
             source=self._planned.source,
-            cases=tuple(cases),
+            cases=tuple(self.left),
             pace=self._options.pace,
             truth=self._truth,
-            layers=tuple(self._layer_cases(cases)),
+            layers=tuple(self._layer_cases()),
             log=str(self._log),
             deadline=self._deadline,
+            share=self._share,
             module=self._planned.module,
         )
 
-    def _layer_cases(self, cases: list[Case]) -> Iterator[Case]:
-        """The smallest batch and the largest."""
-        if self._planned.backend == "trt" and self._options.layers:
-            resident = [case for case in cases if case.mode == "engine"]
-            yield from dict.fromkeys(resident[:1] + resident[-1:])
+    def _layer_cases(self) -> Iterator[Case]:
+        """The smallest batch and the largest, where the file lacks them."""
+        plan = self._planned.source.plan
+        if self._planned.backend == "trt" and self._options.layers and plan is not None:
+            resident = sorted(
+                (case for case in self._planned.cases if case.mode == "engine"), key=lambda each: each.batch
+            )
+            for case in dict.fromkeys(resident[:1] + resident[-1:]):
+                if not self._results.has_layers(plan.name, case.batch):
+                    yield case
 
     @property
     def _log(self) -> Path:

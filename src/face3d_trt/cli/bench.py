@@ -48,6 +48,10 @@ def command(
     transfers: Annotated[
         bool, typer.Option("--transfers", help="On a GPU: measure numpy to numpy, copies counted, as well.")
     ] = False,
+    transfers_at: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="N,N,...", help="The same at these batches alone: half the time of --transfers."),
+    ] = None,
     device: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="N or cpu", help="GPU, or cpu. Default: the first GPU, if there is one."),
@@ -73,7 +77,11 @@ def command(
     ] = _COMPILE_LIMIT,
     budget: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(min=1, metavar="SECONDS", help="For the whole run; --resume takes up what is left."),
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help="For the whole run, fairly shared by the backends; --resume takes up what is left.",
+        ),
     ] = None,
     layers: Annotated[bool, typer.Option("--layers/--no-layers", help="Time the layers of plans.")] = True,
     ceilings: Annotated[
@@ -99,6 +107,7 @@ def command(
             outputs=outputs.value,
             input=input.value if input is not None else None,
             transfers=transfers,
+            transfers_at=() if transfers_at is None else parse_batches(transfers_at, "--transfers-at"),
             device=parse_device(device),
             json=json,
             resume=resume,

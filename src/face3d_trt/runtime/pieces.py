@@ -76,8 +76,9 @@ def plan_pieces(batch: int, height: int, width: int, profiles: Sequence[Limits])
 
         plan_pieces(70, 224, 224, limits)  # profiles 1 to 4 and 1 to 32: rows 0..32, 32..64, 64..70
 
-    A profile fits best when its `opt` is the batch or the nearest above it: TensorRT chose its kernels for that. Of
-    equal ones the one tuned for the nearest picture size counts, then the narrowest.
+    A profile fits best when its `opt` is nearest to the batch as a ratio: TensorRT chose its kernels for `opt` rows,
+    and how well they fill a GPU goes with how many times more or fewer there are. Of two equally near ones the larger
+    `opt` counts, then the one tuned for the nearest picture size, then the narrowest.
 
     Args:
         batch: Rows, at least 1.
@@ -161,9 +162,10 @@ def _takes(limits: Limits, rows: int) -> bool:
     return limits.batch[0] <= rows <= limits.batch[2]
 
 
-def _rank(limits: Limits, rows: int, area: int) -> tuple[bool, int, int, int]:
+def _rank(limits: Limits, rows: int, area: int) -> tuple[float, int, int, int]:
     _, tuned, largest = limits.batch
-    return (tuned < rows, abs(tuned - rows), abs(limits.height[1] * limits.width[1] - area), largest)
+    ratio = max(tuned, rows) / min(tuned, rows)
+    return (ratio, -tuned, abs(limits.height[1] * limits.width[1] - area), largest)
 
 
 def _span(axis: tuple[int, int, int]) -> str:

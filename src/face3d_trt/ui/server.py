@@ -91,7 +91,7 @@ def _serve(app: Any, listener: socket.socket) -> None:
 
 def _told(options: UiOptions, listener: socket.socket, report: Reporter) -> None:
     host, port = listener.getsockname()[:2]
-    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  it is compared, not bound
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     if options.host not in LOCAL:
         report.warn(f"whoever reaches {options.host}, port {port}, can use this page: there is no password")
     report.stage(f"page      http://{f'[{here}]' if ':' in here else here}:{port}    (Ctrl-C ends it)")

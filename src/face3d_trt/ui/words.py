@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from face3d_trt.errors import Face3DError
-    from face3d_trt.records import Weights
     from face3d_trt.ui.work import Result
 
 COLUMNS = ("group", "n", "RMS", "least", "most", "meaning")
@@ -23,7 +22,7 @@ _MEANING = {
     "texture": "colour of the skin; all 0: the mean",
     "lighting": "9 spherical harmonics for each of R, G, B",
 }
-_WEIGHTS: dict[Weights, str] = {
+_WEIGHTS = {
     "learned": "This model is the stand-in, which has learned from renders of formulas: of a photo it reads pose and "
     "expression, but neither whose face it is nor its colours. The texture is the photo's own.",
     "seeded": "This model has random weights: the mesh means nothing. The texture is the photo's own.",
@@ -55,7 +54,7 @@ def summary(result: Result, backend: str) -> str:
     else:
         faces = "One face" if result.faces == 1 else f"The largest of {result.faces} faces"
     return (
-        f"{faces} in {width}×{height} px, reconstructed in {1000 * sum(result.seconds.values()):.0f} ms. "
+        f"{faces} in {width}x{height} px, reconstructed in {1000 * sum(result.seconds.values()):.0f} ms. "
         f"Network: {escaped(backend)}."
     )
 
@@ -66,7 +65,7 @@ def refusal(error: Face3DError) -> str:
     return f"{text} What works: {escaped(error.allowed)}." if error.allowed else text
 
 
-def about_weights(weights: Weights) -> str:
+def about_weights(weights: str) -> str:
     """What to expect of a model; empty for one that was trained."""
     return _WEIGHTS[weights]
 

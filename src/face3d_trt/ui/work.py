@@ -147,7 +147,8 @@ class PhotoWork:
 
     def _coeffs(self, crop: Pixels) -> npt.NDArray[np.float32]:
         least = self._ready.batch[0]  # of some plans more than one
-        return infer(self._engine, np.repeat(crop[None], least, axis=0))[0].copy()
+        coeffs: npt.NDArray[np.float32] = infer(self._engine, np.repeat(crop[None], least, axis=0))[0].copy()
+        return coeffs
 
 
 class _Clock:
