@@ -12,8 +12,8 @@ PROOF_FLAGS ?=
 # For pip, for example `--extra-index-url URL`.
 PIP_FLAGS ?=
 
-CPU_EXTRAS := export,quantize,detect,reconstruct,compare,monitor,serve,cpu,rtx,dev
-GPU_EXTRAS := export,quantize,detect,reconstruct,compare,monitor,serve,gpu,dev
+CPU_EXTRAS := export,quantize,detect,reconstruct,compare,monitor,serve,ui,cpu,rtx,dev
+GPU_EXTRAS := export,quantize,detect,reconstruct,compare,monitor,serve,ui,gpu,dev
 EXTRAS := $(if $(filter 1,$(GPU)),$(GPU_EXTRAS),$(CPU_EXTRAS))
 
 PY := .venv/bin/python
@@ -23,8 +23,10 @@ STAMP := .venv/.installed-$(shell printf '%s' '$(EXTRAS) $(CURDIR)' | cksum | cu
 PHOTO := build/demo/astronaut.png
 REPORT := build/demo/report.html
 BENCH := build/bench
-BENCH_SMALL := min=1x3x224x224,opt=1x3x224x224,max=4x3x224x224
-BENCH_LARGE := min=1x3x224x224,opt=256x3x224x224,max=256x3x224x224
+BENCH_PROFILES := \
+  --profile min=1x3x224x224,opt=1x3x224x224,max=4x3x224x224 \
+  --profile min=1x3x224x224,opt=8x3x224x224,max=32x3x224x224 \
+  --profile min=1x3x224x224,opt=256x3x224x224,max=256x3x224x224
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -80,8 +82,8 @@ bench: $(STAMP) ## Backends side by side on this machine, and a report: build/be
 	$(if $(MODEL),,$(RUN) standin model/)
 	$(RUN) export --model '$(or $(MODEL),model/)' -o $(BENCH)/face3d.onnx
 ifeq ($(GPU),1)
-	$(RUN) build --fp16 --onnx $(BENCH)/face3d.onnx --profile '$(BENCH_SMALL)' --profile '$(BENCH_LARGE)'
-	$(RUN) build --int8 --calib calibration/ --onnx $(BENCH)/face3d.onnx --profile '$(BENCH_SMALL)' --profile '$(BENCH_LARGE)'
+	$(RUN) build --fp16 --onnx $(BENCH)/face3d.onnx $(BENCH_PROFILES)
+	$(RUN) build --int8 --calib calibration/ --onnx $(BENCH)/face3d.onnx $(BENCH_PROFILES)
 	$(RUN) bench --plan $(BENCH)/face3d.fp16.plan --plan $(BENCH)/face3d.int8.plan --transfers \
 	  --model '$(or $(MODEL),model/)' --onnx $(BENCH)/face3d.onnx --json $(BENCH)/bench.json $(BENCH_FLAGS)
 else

@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "src"))
 WHOLE: dict[str, dict[str, Any]] = {
     "arrays": {"inputs": "arrays", "detector": "aligned", "save": {"coeffs"}, "stages": ("read rows",)},
     "jpeg crops": {"inputs": "crops", "detector": "aligned", "save": {"coeffs"}, "stages": ("decode 224",)},
-    "photos, coefficients": {
+    "photos to coefficients": {
         "inputs": "photos",
         "detector": "mtcnn",
         "save": {"coeffs"},

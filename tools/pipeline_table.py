@@ -8,7 +8,7 @@ from typing import Any
 BEGIN = "<!-- written by tools/pipeline_bench.py: begin -->"
 END = "<!-- written by tools/pipeline_bench.py: end -->"
 _STAGES = ("read rows", "decode 224", "decode 1024", "detect 1024", "products", "write", "infer")
-_WHOLE = ("arrays", "jpeg crops", "photos, coefficients", "photos")
+_WHOLE = ("arrays", "jpeg crops", "photos to coefficients", "photos")
 
 
 def table(results: dict[str, Any]) -> str:

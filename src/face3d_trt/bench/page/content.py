@@ -229,7 +229,8 @@ def _blocks(group: Group, every: Sequence[Named], limit_ms: float | None) -> Ite
     roofs = [distance.roofline(group, lines) for mode in MODES if (lines := of_mode(every, mode))]
     words = "" if ceilings is not None else "The ceilings of this machine were not measured."
     yield from _block("Distance to the ceilings", words, (ceilings, *roofs))
-    yield from _block("Which layers hold the rest", "", tuple(distance.layer_tables(group)))
+    layers = tuple(distance.layer_tables(group))
+    yield from _block("Which layers hold the rest", distance.layers_words(group), layers, folded=True)
     yield from _block("Skipped", "", (costs.skipped(every),))
     full = [costs.every_row(of_mode(every, mode), MODE_TITLES[mode].lower()) for mode in MODES]
     yield from _block("Every row", "", full, folded=True)

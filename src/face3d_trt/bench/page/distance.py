@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from face3d_trt.bench.records import Ceilings, LayerProfile, Row, Work
 
 TOP = 10  # layers shown
+_PLACES = 3  # named in a sentence
 _CEILINGS = (
     ("fp32_flops", "FP32 matrix products", 1e12, "TFLOP/s"),
     ("tf32_flops", "TF32 matrix products", 1e12, "TFLOP/s"),
@@ -87,6 +88,26 @@ def layer_tables(group: Group) -> Iterator[Table]:
             yield from _layers(profile, layer_bounds(profile, group.work, group.ceilings))
 
 
+def layers_words(group: Group) -> str:
+    """For each plan at its largest batch: what the bounds explain, and which places in the blocks hold the rest."""
+    if group.work is None or not group.work.nodes:
+        return ""
+    largest = {profile.plan: profile for profile in sorted(group.layers, key=lambda each: each.batch)}
+    texts = []
+    for profile in largest.values():
+        layers = layer_bounds(profile, group.work, group.ceilings)
+        whole, rest = sum(each.ms for each in layers), sum(each.rest_ms for each in layers)
+        if not any(each.bound_ms for each in layers) or rest <= 0:
+            continue
+        most = slowest_rest(by_place(layers), _PLACES)
+        named = ", ".join(f"{each.name} {significant(each.rest_ms)}" for each in most)
+        texts.append(
+            f"{profile.plan} at batch {profile.batch}: of {significant(whole)} ms by layers the ceilings explain "
+            f"{significant(whole - rest)}; most of the rest is in {named} ms."
+        )
+    return " ".join(texts)
+
+
 def claims_table(rows: Sequence[Row]) -> Table:
     """What articles claim, beside ours."""
     head = ("claim", "theirs", "ours", "where", "ratio, theirs", "ratio, ours")
@@ -103,8 +124,8 @@ def _layers(profile: LayerProfile, layers: Sequence[LayerBound]) -> Iterator[Tab
     whole = sum(layer.ms for layer in layers)
     what = f"{profile.plan}, {profile.precision}, batch {profile.batch}"
     note = (
-        f"By TensorRT's profiler, which runs layer by layer: {significant(whole)} ms in all, more than the engine "
-        "takes. Rest: what the bound does not explain."
+        f"By TensorRT's profiler, which runs layer by layer and without CUDA graphs: {significant(whole)} ms in all. "
+        "Rest: what the bound does not explain."
     )
     head = ("", "layers", "ms", "of all", "bound, ms", "bound by", "rest, ms")
     yield Table(f"{what}: by stage", note, head, tuple(_layer(each, whole) for each in by_stage(layers)))

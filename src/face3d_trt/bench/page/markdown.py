@@ -71,7 +71,11 @@ def _section(section: Section, pictures: Sequence[tuple[str, str]]) -> Iterator[
         yield f"### {block.title}"
         if block.words:
             yield block.words
+        if block.folded:
+            yield f"<details>\n<summary>{block.title}: the tables</summary>"
         yield from map(table_text, block.tables)
+        if block.folded:
+            yield "</details>"
     yield "### Machine and versions"
     rows = "\n".join(_line(fact) for fact in section.facts)
     yield f"| | |\n| --- | --- |\n{rows}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # By family: at least 3:1 against white and against the dark page's cards (WCAG 2.2, graphics), and apart without colour
 # vision by their markers and dashes.
 _COLOURS = {
-    "torch": ("#3a6ea5", "#7a6fb0", "#5b8f9c", "#7d8590", "#8a5fbf", "#2f7fbf", "#6b7a3a"),
+    "torch": ("#7d8590", "#9a6f4a", "#1f8a96", "#8a5fbf", "#4a8fd0", "#75852f", "#3a6ea5"),
     "ort": ("#2f8f5b", "#6b8f1f", "#1f8a8a"),
     "trt": ("#d1495b", "#b5651d", "#c2569f", "#a8761a"),
 }
@@ -43,6 +43,7 @@ def styles_of(every: Sequence[Named]) -> dict[str, Style]:
             family = each.series.backend.partition("-")[0]
             colours, at = _COLOURS.get(family, _COLOURS["torch"]), count.get(family, 0)
             dashes, width = _LINES.get(family, (":", 1.3))
+            dashes = ":" if family == "torch" and at % 2 else dashes  # there are many of them
             styles[each.name] = Style(colours[at % len(colours)], _MARKERS[at % len(_MARKERS)], dashes, width)
             count[family] = at + 1
     return styles
@@ -105,5 +106,5 @@ _WANTED: tuple[tuple[str, str, str, bool, Callable[[Sequence[Row], Row], float |
     ("throughput", "Images per second", "images/s", True, _rate),
     ("latency", "Latency of single calls, the median,", "ms", True, _p50),
     ("speed-up", "Times as fast as the best PyTorch", "times", False, _speed_up),
-    ("memory", "Peak memory of the process", "GB", True, _memory),
+    ("memory", "Peak memory of the process", "GB", False, _memory),
 )
