@@ -2,8 +2,8 @@
 #
 #   docker build --build-arg TENSORRT=10.13.3.9 -t face3d-trt .
 #
-# TENSORRT: the version that built the plan; no other runs it. CUDA: its headers and the driver that the image asks for;
-# 13.0 wants driver 580 or later. TensorRT's wheels bring the CUDA libraries that they need.
+# TENSORRT: the version that built the plan; no other runs it. CUDA: the headers for pycuda, and the driver that the image
+# asks for; 13.0 wants 580 or later. TensorRT's wheels bring the CUDA libraries that they need.
 ARG CUDA=13.0.1
 ARG UBUNTU=24.04
 
