@@ -144,6 +144,21 @@ def test_what_has_no_face_is_told_so_and_nothing_old_stays(tab: Tab, page: Page,
     assert not [path for path in page.left() if path.suffix == ".glb" and path.stat().st_size == 0]
 
 
+def test_what_is_too_large_to_send_is_told_so(tab: Tab, page: Page, tmp_path: Path, astronaut: Path) -> None:
+    open_page(tab, page)
+    told = "(e => e.hidden ? '' : e.innerText)(document.querySelector('#refused'))"
+    large, film = tmp_path / "large.jpg", tmp_path / "film.mp4"
+    large.write_bytes(bytes(5 << 20))
+    film.write_bytes(bytes(1000))
+    for path, words in ((large, "5.0 MiB. What works: at most 4 MiB"), (film, "no picture")):
+        tab.choose(INPUT, path)
+        assert words in tab.wait(told)
+    assert not [url for url in tab.requests if "/upload" in url]
+    tab.choose(INPUT, astronaut)
+    tab.wait(f"{MESSAGE}.includes('reconstructed')")
+    assert tab.run(told) == ""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_components_have_names(tab: Tab, page: Page, scheme: str) -> None:
     open_page(tab, page, dark=scheme == "dark")
