@@ -98,6 +98,9 @@ def test_an_example_needs_one_click(tab: Tab, page: Page) -> None:
     assert tab.run("document.body.classList.contains('dark')")
     tab.run("document.querySelectorAll('.gallery-item')[1].click()")
     assert "An aligned face in 224x224 px" in tab.wait(f"{MESSAGE}.includes('reconstructed') && {MESSAGE}")
+    tab.run("document.querySelector('#mesh').scrollIntoView()")  # it draws where it is seen
+    tab.wait(f"{DRAWN}.then(colours => colours > 500)")
+    assert tab.run("document.documentElement.scrollWidth") <= 390
 
 
 def _header(width: int, height: int) -> bytes:

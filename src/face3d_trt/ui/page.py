@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TITLE = "face3d-trt"
 MOST_WAITING = 16  # photos; who comes then is told that the queue is full
-_SWEEP_S, _KEEP_S = 60, 1800  # every minute, files that are older than half an hour
+_SWEEP_S, _KEEP_S = 60, 600  # every minute, files that are older than ten; a result is 4 MB
 _START = "Choose a photo, take one, or click an example."
 _CAMERA = (76, 86, None)  # degrees around and down; a little from the side, so that one sees a solid
 _WIDTHS = ["21%", "8%", "11%", "12%", "11%", "37%"]  # of COLUMNS
