@@ -12,8 +12,8 @@ PROOF_FLAGS ?=
 # For pip, for example `--extra-index-url URL`.
 PIP_FLAGS ?=
 
-CPU_EXTRAS := export,quantize,detect,reconstruct,compare,monitor,serve,cpu,rtx,dev
-GPU_EXTRAS := export,quantize,detect,reconstruct,compare,monitor,serve,gpu,dev
+CPU_EXTRAS := export,quantize,detect,reconstruct,compare,monitor,serve,ui,cpu,rtx,dev
+GPU_EXTRAS := export,quantize,detect,reconstruct,compare,monitor,serve,ui,gpu,dev
 EXTRAS := $(if $(filter 1,$(GPU)),$(GPU_EXTRAS),$(CPU_EXTRAS))
 
 PY := .venv/bin/python

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,14 +103,32 @@ class Tab:
 
     def open(self, path: Path, *, width: int = 1200, dark: bool = False, media: str = "screen") -> None:
         """Load a file, in a window of `width` px."""
+        self.visit(path.resolve().as_uri(), width=width, dark=dark, media=media)
+
+    def visit(self, url: str, *, width: int = 1200, dark: bool = False, media: str = "screen") -> None:
+        """Load a page, in a window of `width` px."""
         self.requests.clear()
         self.complaints.clear()
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        self.call("Page.navigate", url=path.resolve().as_uri())
-        while self.run("document.readyState + location.protocol") != "completefile:":
+        self.call("Page.navigate", url=url)
+        while self.run("document.readyState + location.protocol") != f"complete{url.partition('/')[0]}":
             pass
+
+    def wait(self, script: str, seconds: float = 30.0) -> Any:
+        """The value of a JavaScript expression, once it is true."""
+        until = time.monotonic() + seconds
+        while not (value := self.run(script)):
+            assert time.monotonic() < until, f"it stays {value!r}: {script}; {self.complaints}"
+            time.sleep(0.05)
+        return value
+
+    def choose(self, selector: str, path: Path) -> None:
+        """Choose a file in an `<input type="file">`."""
+        script = f"document.querySelector({json.dumps(selector)})"
+        found = self.call("Runtime.evaluate", expression=script)["result"]
+        self.call("DOM.setFileInputFiles", files=[str(path)], objectId=found["objectId"])
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression."""
@@ -147,11 +166,19 @@ class Tab:
 
 
 @contextlib.contextmanager
-def browser(path: str) -> Iterator[Tab]:
-    """Start Chromium; it ends with the block."""
+def browser(path: str, *, webgl: bool = False) -> Iterator[Tab]:
+    """Start Chromium; it ends with the block. With `webgl` the processor draws in 3D."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        options = ("--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-        arguments = [path, *options, f"--user-data-dir={profile}", "--no-first-run", "--disable-dev-shm-usage"]
+        options = ("--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--hide-scrollbars")
+        drawing = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader") if webgl else ("--disable-gpu",)
+        arguments = [
+            path,
+            *options,
+            *drawing,
+            f"--user-data-dir={profile}",
+            "--no-first-run",
+            "--disable-dev-shm-usage",
+        ]
         theirs_in, ours_out = _pipe()
         ours_in, theirs_out = _pipe()
         actions = [

@@ -23,6 +23,8 @@ VERBS = (
     "inspect",
     "reconstruct",
     "serve",
+    "ui",
+    "triton",
     "monitor",
     "doctor",
 )
@@ -66,6 +68,12 @@ SERVING = (  # what a runtime needs of what is there
     "serving.engines",
     "serving.options",
     "serving.server",
+    "ui.page",
+    "ui.server",
+    "ui.work",
+    "triton.config",
+    "triton.repository",
+    "triton.show",
 )
 RUNTIME = tuple(
     f"runtime.{file.stem}" for file in sorted((Path(face3d_trt.__file__).parent / "runtime").glob("[!_]*.py"))

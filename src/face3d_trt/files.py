@@ -6,7 +6,9 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import io
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -149,6 +151,23 @@ def output_lock(path: Path, what: str = "build") -> Iterator[None]:
                     break
         stack.callback(beside.unlink, missing_ok=True)  # before the lock goes
         yield
+
+
+def open_regular(path: Path | str) -> io.BufferedReader:
+    """Open a file for reading; never a pipe or a device, where opening or reading might not end.
+
+    Raises:
+        OSError: It is not there, cannot be read, or is something else than a file.
+    """
+
+    def at_once(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "neither a file nor a link to one", name)
+        return descriptor
+
+    return open(path, "rb", opener=at_once)
 
 
 def sha256_file(path: Path) -> str:

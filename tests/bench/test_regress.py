@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.bench.runs import CPU, GPU, row, run, skipped
 
-from face3d_trt.bench.records import BenchFile, Memory
-from face3d_trt.bench.regress import compare_runs, read_run
+from face3d_trt.bench.records import BenchFile, Memory, read_run
+from face3d_trt.bench.regress import compare_runs
 from face3d_trt.cli.bench_compare import command
 from face3d_trt.errors import UsageError
 

@@ -263,6 +263,7 @@ def test_ctrl_c_leaves_a_whole_file_and_no_process(onnx: Path, tmp_path: Path) -
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said
     assert "interrupted" in said
+    assert "--resume measures the rest" in said
     assert 1 <= len(BenchFile.model_validate_json(file.read_bytes()).rows) < 8
     assert started
     assert not [pid for pid in started if running(pid)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -13,7 +14,7 @@ ORIENTATION = 0x0112  # EXIF tag
 
 
 def write_mixed(folder: Path, astronaut: Path, crops: np.ndarray, rounds: int = 1) -> dict[str, str]:
-    """Fill `folder` with 20 files a round.
+    """Fill `folder` with 23 files a round.
 
     Args:
         folder: Is made.
@@ -50,7 +51,10 @@ def _one_round(folder: Path, photo: Image.Image, crops: np.ndarray, index: int) 
     for name, crop in zip(("a.jpg", "b.png", "a.png", "ä ö.bmp"), np.roll(crops, -index, axis=0), strict=False):
         Image.fromarray(crop).save(folder / name)
     done = ("small.jpg", "larger.png", "photo.webp", "cmyk.jpg", "rotated.jpg", "two faces.jpg")
-    expected = dict.fromkeys((*done, "a.jpg", "b.png", "a.png", "ä ö.bmp"), "done")
+    odd = (os.fsdecode(b"latin \xe9.png"), "名" * 80 + ".png")  # no UTF-8; nearly as long as a name can be
+    for name in odd:
+        Image.fromarray(crops[0]).save(folder / name)
+    expected = dict.fromkeys((*done, *odd, "a.jpg", "b.png", "a.png", "ä ö.bmp"), "done")
     return expected | _bad(folder, (folder / "small.jpg").read_bytes(), index)
 
 
@@ -66,8 +70,9 @@ def _bad(folder: Path, jpeg: bytes, index: int) -> dict[str, str]:
     noise = np.random.default_rng(index).integers(0, 60, (150, 180, 3), np.uint8)
     Image.fromarray(noise).save(folder / "no face.png")
     (folder / "film.mp4").write_bytes(b"no film")
+    os.mkfifo(folder / "pipe.jpg")  # to which nobody writes
     stages = {"notes.txt": "source", "dot.png": "detect", "no face.png": "detect"}
-    names = ("text.jpg", "cut.jpg", "cut header.jpg", "empty.png", "bomb.png", "gone.jpg", "film.mp4")
+    names = ("text.jpg", "cut.jpg", "cut header.jpg", "empty.png", "bomb.png", "gone.jpg", "film.mp4", "pipe.jpg")
     return stages | dict.fromkeys(names, "decode")
 
 

@@ -28,7 +28,7 @@ def test_every_file_of_a_mixed_folder_is_accounted_for(mixed, mixed_run):
     expected = mixed[1]
     found = {name: each.get("stage", each["status"]) for name, each in mixed_run.records().items()}
     assert found == expected
-    assert sum(mixed_run.summary.counts.values()) == len(expected) == 20
+    assert sum(mixed_run.summary.counts.values()) == len(expected) == 23
     assert all(each["reason"] for each in mixed_run.records().values() if each["status"] == "failed")
 
 

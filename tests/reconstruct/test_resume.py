@@ -10,17 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from PIL import Image
 from tests.reconstruct.conftest import Finished, run
+from tests.reconstruct.mixed import write_video
 from tests.tiny import write_tiny
 
-from face3d_trt.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
+from face3d_trt.errors import StorageError, UsageError
 
 PICTURES = 120
 ARGUMENTS = ("--save", "coeffs", "--devices", "cpu", "--workers", "2", "--queue", "4", "--detector", "aligned")
@@ -155,11 +153,40 @@ def test_pictures_that_came_later_take_their_place(faces, plan, tmp_path, crops)
     assert list(run(tmp_path / "out", plan, folder, resume=True).records()) == ["a.png", "b.png", "c.png", "d.png"]
 
 
+def test_frames_of_an_earlier_run_are_counted_once(astronaut, plan, tmp_path):
+    photo = np.asarray(Image.open(astronaut).resize((256, 256)))
+    write_video(tmp_path / "film.avi", [photo, photo])
+    Image.fromarray(photo).save(tmp_path / "still.png")
+    seen = []
+    for resume in (False, True):
+        found = run(tmp_path / "out", plan, tmp_path, resume=resume)
+        seen.append((found.summary.counts, found.summary.status.total))
+    assert seen == [({"done": 3}, 3)] * 2
+
+
+def test_a_run_takes_photos_with_or_without_a_slash_and_refuses_a_file_for_a_folder(faces, plan, tmp_path):
+    run(tmp_path / "out", plan, f"{faces}/", detector="aligned")
+    assert run(tmp_path / "out", plan, faces, detector="aligned", resume=True).summary.here == 0
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is not a folder"):
+        run(tmp_path / "file", plan, faces, detector="aligned")
+
+
+def test_two_runs_do_not_share_a_list(tmp_path):
+    from face3d_trt.reconstruct.resume import results_of
+
+    listed = tmp_path / "list.jsonl"
+    with results_of(listed, tmp_path / "one", {}, resume=False):
+        with pytest.raises(StorageError, match="another run"), results_of(listed, tmp_path / "two", {}, resume=True):
+            raise AssertionError
+        assert listed.read_bytes().count(b"\n") == 1
+
+
 def test_what_is_there_is_not_written_over(faces, plan, whole):
     before = whole.tree()
     with pytest.raises(UsageError, match="holds results already"):
         run(whole.output, plan, faces, detector="aligned")
-    with pytest.raises(UsageError, match="another faces: largest, now all"):
+    with pytest.raises(UsageError, match="with faces largest; now it is all"):
         run(whole.output, plan, faces, detector="aligned", faces="all", resume=True)
     assert whole.tree() == before
 

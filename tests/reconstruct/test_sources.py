@@ -36,6 +36,19 @@ def test_a_folder_gives_everything_in_it_but_hidden_files_and_the_results(place)
     assert names("photos", output=Path("photos/out")) == ["a.JPG", "b.jpg", "notes", "sub/a.png"]
 
 
+def test_results_of_any_run_are_no_source(place):
+    touch(*(place / "in" / name for name in ("a.jpg", "old/a.jpg/a.overlay.jpg", "kept/b.jpg", "kept/results.jsonl")))
+    (place / "in" / "old" / "results.jsonl").write_text('{"run":{"version":"1"}}\n')
+    assert names("in", output=Path("new")) == ["a.jpg", "kept/b.jpg", "kept/results.jsonl"]
+    assert names("in/old", output=Path("new")) == ["a.jpg/a.overlay.jpg", "_results.jsonl"]  # asked for
+    assert names("in/**/*.jpg", output=Path("in/old")) == ["in/a.jpg", "in/kept/b.jpg"]
+
+
+def test_no_picture_takes_the_place_of_the_list_or_of_what_is_being_written(place):
+    touch(*(place / name for name in (".work/a.jpg", "results.jsonl/a.jpg")))
+    assert names(".work/a.jpg", "results.jsonl/a.jpg") == ["_.work/a.jpg", "_results.jsonl/a.jpg"]
+
+
 def test_names_of_several_sources_cannot_collide(place):
     touch(*(place / name for name in ("one/a.jpg", "two/a.jpg", "two/a.png", "a.jpg")))
     found = names("one", "two", "a.jpg", "one/a.jpg", place / "two" / "a.png")

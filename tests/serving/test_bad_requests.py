@@ -89,6 +89,7 @@ CASES: dict[str, tuple[int, Bad]] = {
     "no face in a stripe": (422, lambda s: s.photo(picture("JPEG", (2000, 1)))),
     # forms
     "form without boundary": (400, lambda s: s.photo(form(), kind="multipart/form-data")),
+    "form of an endless boundary": (400, lambda s: s.photo(form(), kind=FORM + "x" * 5000)),
     "form of another boundary": (400, lambda s: s.photo(form(('name="i"; filename="a"', JPEG)), kind=FORM + "x")),
     "form without parts": (400, lambda s: s.photo(form(), kind=FORM)),
     "form without a file": (400, lambda s: s.photo(form(('name="i"', JPEG)), kind=FORM)),

@@ -94,3 +94,31 @@ def test_rubbish_behind_a_request_ends_the_connection_and_nothing_else(server: S
     link.sendall(head() + many_crops[0].tobytes() + b"\x00rubbish\r\n\r\n")
     assert answers(link, 1)[0][0] in (200, 400)
     assert server.crops(many_crops[0].tobytes()).status == 200
+
+
+UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQBAAAAAAIAAAAA")
+
+
+def test_a_client_that_asks_for_http_2_is_answered_in_1_1(server: Served, link, many_crops):
+    """Java's client does that with every request; parsers take what follows for the other protocol."""
+    expected = [server.crops(crop.tobytes()).body for crop in many_crops[:2]]
+    link.sendall(b"".join(head(*UPGRADE) + crop.tobytes() for crop in many_crops[:2]))
+    assert answers(link, 2) == [(200, body) for body in expected]
+
+
+def test_a_body_that_does_not_come_is_not_taken_from_memory_of_others(server: Served, link, many_crops):
+    assert server.crops(many_crops[0].tobytes()).status == 200  # its crop stays where the next one goes
+    link.sendall(head(*UPGRADE))
+    link.settimeout(1)
+    with pytest.raises(TimeoutError):
+        link.recv(1)
+
+
+def test_chunks_behind_a_wish_for_http_2_are_no_requests(link):
+    hidden = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    link.sendall(
+        b"POST /v1/coeffs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: %s\r\n" % RAW.encode()
+    )
+    link.sendall("\r\n".join((*UPGRADE, "", "")).encode() + hidden)
+    assert answers(link, 1)[0][0] == 411
+    assert link.recv(1) == b""

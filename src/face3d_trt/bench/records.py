@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from face3d_trt.errors import UsageError
 from face3d_trt.records import Precision, Record
 
 Mode = Literal["engine", "host"]  # inputs and outputs stay on the device; or numpy to numpy, copies counted
@@ -156,3 +158,25 @@ class BenchFile(Record):
     ceilings: Ceilings = Ceilings()
     work: Work | None = None
     seconds: float  # the run took
+
+
+def read_run(path: Path) -> BenchFile:
+    """Read what `bench --json` wrote.
+
+    Raises:
+        UsageError: It is missing, or no such file.
+    """
+    try:
+        return BenchFile.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        problem = error.strerror if isinstance(error, OSError) else _first(error)
+        raise UsageError(
+            f"{path} is not a benchmark's file: {problem}",
+            allowed="files that `face3d-trt bench --json` wrote, of this version",
+            run="face3d-trt bench --json out.json",
+        ) from error
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from face3d_trt.bench.machines import machine_facts, same_machine
 from face3d_trt.bench.merge import Series
-from face3d_trt.bench.records import BenchFile, Row
 from face3d_trt.errors import UsageError
 
 if TYPE_CHECKING:
-    from face3d_trt.bench.records import Mode
+    from face3d_trt.bench.records import BenchFile, Mode, Row
 
 LIMIT = 0.05
 _BASELINES = ("torch-fp32", "ort-fp32", "torch", "ort", "trt")  # the first that both files have
@@ -85,25 +83,6 @@ class Regression:
     def passed(self) -> bool:
         """Whether something was compared, no ratio is beyond the limit, and no row has lost its figures."""
         return bool(self.changes) and not self.worsened and not self.lost
-
-
-def read_run(path: Path) -> BenchFile:
-    """Read what `bench --json` wrote.
-
-    Raises:
-        UsageError: It is missing, or no such file.
-    """
-    from pydantic import ValidationError
-
-    try:
-        return BenchFile.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        problem = error.strerror if isinstance(error, OSError) else _first(error)
-        raise UsageError(
-            f"{path} is not a benchmark's file: {problem}",
-            allowed="files that `face3d-trt bench --json` wrote, of this version",
-            run="face3d-trt bench --json out.json",
-        ) from error
 
 
 def compare_runs(old: BenchFile, new: BenchFile, limit: float = LIMIT) -> Regression:
@@ -204,8 +183,3 @@ def _notes(old: BenchFile, new: BenchFile) -> Iterator[str]:
     for name in sorted(packages[0].keys() & packages[1].keys()):
         if packages[0][name] != packages[1][name]:
             yield f"{name} {packages[0][name]} and {packages[1][name]}"
-
-
-def _first(error: object) -> str:
-    first = error.errors(include_url=False)[0]  # type: ignore[attr-defined]
-    return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"

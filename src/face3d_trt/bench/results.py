@@ -7,7 +7,7 @@ import importlib.util
 import time
 from typing import TYPE_CHECKING
 
-from face3d_trt.bench.records import BenchFile, Ceilings, LayerProfile, Machine, Row, Work
+from face3d_trt.bench.records import BenchFile, Ceilings, LayerProfile, Machine, Row, Work, read_run
 from face3d_trt.bench.spawn import Ended, TimedOut, answer_of, until
 from face3d_trt.errors import Face3DError, UsageError
 from face3d_trt.report import SILENT, Reporter
@@ -62,7 +62,7 @@ class Results:
         )
         if not options.resume or options.json is None or not options.json.is_file():
             return cls(fresh, options.json, begun)
-        former = _read(options.json)
+        former = read_run(options.json)
         _same(former, fresh, options.json)
         rows = tuple(row for row in former.rows if row.rate is not None)
         report.stage(f"{options.json} has {len(rows)} rows already")
@@ -134,15 +134,6 @@ def _asked(what: object, *arguments: object, seconds: float, report: Reporter) -
     except (Ended, Face3DError, RuntimeError, ValueError) as error:
         report.warn(f"the roofline is incomplete: {' '.join(str(error).split())[:200]}")
     return None
-
-
-def _read(path: Path) -> BenchFile:
-    try:
-        return BenchFile.model_validate_json(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise UsageError(
-            f"{path} cannot be resumed: {str(error).splitlines()[0]}", allowed="a file of face3d-trt bench"
-        ) from error
 
 
 def _same(former: BenchFile, fresh: BenchFile, path: Path) -> None:

@@ -60,7 +60,12 @@ def run_bench(options: BenchOptions, report: Reporter = SILENT) -> BenchFile:
         if options.ceilings:  # first, so that a run that is cut off has them: without them no row has a bound
             results.add_roofline(subject, options, device, deadline, report)
         all_of_them = [_Measurement(each, options, truth, results, Path(folder), deadline, report) for each in planned]
-        _share_out(all_of_them, deadline)
+        try:
+            _share_out(all_of_them, deadline)
+        except KeyboardInterrupt:
+            if results.file.rows and options.json is not None:
+                report.warn(f"{options.json} has {len(results.file.rows)} rows; --resume measures the rest")
+            raise
         if any(each.left for each in all_of_them):
             report.warn(f"the {options.budget_s:.0f} s of --budget are over; --resume measures the rest")
     return results.write()

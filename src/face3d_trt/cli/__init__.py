@@ -29,6 +29,8 @@ from face3d_trt.cli import (
     reconstruct,
     serve,
     standin,
+    triton,
+    ui,
 )
 
 app = typer.Typer(
@@ -76,6 +78,8 @@ _add("compare", compare.command)
 _add("bisect", bisect.command)
 _add("reconstruct", reconstruct.command)
 _add("serve", serve.command)
+_add("triton", triton.command)
+_add("ui", ui.command)
 _add_group("bench", bench.command, report=bench_report.command, compare=bench_compare.command)
 _add("inspect", inspect.command)
 _add("monitor", monitor.command)

@@ -18,7 +18,8 @@ def command(
     """Fail where a ratio got worse: each row against a baseline of its own file, so another load cancels."""
     from face3d_trt.bench.page.guard import show
     from face3d_trt.bench.page.words import parse_share
-    from face3d_trt.bench.regress import compare_runs, read_run
+    from face3d_trt.bench.records import read_run
+    from face3d_trt.bench.regress import compare_runs
     from face3d_trt.cli.console import results
 
     found = compare_runs(read_run(old), read_run(new), parse_share(limit))

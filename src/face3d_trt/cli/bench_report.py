@@ -38,7 +38,7 @@ def command(
     """
     from face3d_trt.bench.page.words import parse_milliseconds, shown_command
     from face3d_trt.bench.page.write import ReportOptions, write_report
-    from face3d_trt.bench.regress import read_run
+    from face3d_trt.bench.records import read_run
 
     limit_ms = None if latency_limit is None else parse_milliseconds(latency_limit)
     shown = shown_command(shlex.join(["face3d-trt", *sys.argv[1:]]))

@@ -62,7 +62,9 @@ def command(
             "--detector aligned also .npy and .npz of crops, (N, 224, 224, 3) uint8 RGB.",
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the results: new, empty, or --resume.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of the results: new, empty, or with --resume an earlier one.")
+    ],
     plan: Annotated[
         Optional[Path],  # noqa: UP045  # typer reads it at run time, on Python 3.10 too
         typer.Option(help="A plan or an ONNX file. Default: the one in engines/, fp16 first."),
@@ -184,7 +186,7 @@ def _run(options: Any, log: bool, ray: str | None) -> Summary:
     console = Console(stderr=True, highlight=False)
     view = LiveView(console) if console.is_terminal else PlainView(console)
     try:
-        summary = reconstruct(options, report=view, watch=view.watch)
+        summary = reconstruct(options, report=view, watch=view.watch, tell=view.tell)
     finally:
         view.close()
     _print(summary)
@@ -197,7 +199,8 @@ def _print(summary: Summary) -> None:
     status = summary.status
     typer.echo(f"{summary.results}: {counted(summary.counts)}")
     if summary.here:
-        typer.echo(f"{summary.here} pictures in {status.seconds:.1f} s, {status.mean_rate:,.1f}/s; {summary.backend}")
+        noun = "picture" if summary.here == 1 else "pictures"
+        typer.echo(f"{summary.here} {noun} in {status.seconds:.1f} s, {status.mean_rate:,.1f}/s; {summary.backend}")
         typer.echo(f"limit: {status.limit}")
     for index, gpu in summary.gpus.items():
         if gpu.utilization is not None:

@@ -39,15 +39,17 @@ def number_or_auto(text: str) -> int:
 
 def command(
     plan: Annotated[Path, typer.Argument(help="A plan of build, or an ONNX file of export. Nothing is built.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all of this machine's.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: one that is free.", min=0, max=65535)] = 8080,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0: all of this machine's.", envvar="FACE3D_HOST")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: one that is free.", min=0, max=65535, envvar="FACE3D_PORT")] = 8080,
     replicas: Annotated[
         int,
         typer.Option(parser=number_or_auto, metavar="auto|N", help="Engine processes. auto: one for each GPU, or one."),
     ] = "auto",  # type: ignore[assignment]  # a default in the words of the command line
     max_batch: Annotated[
         Optional[int],  # noqa: UP045  # typer reads it at run time, on Python 3.10 too
-        typer.Option(help="Most crops of a batch. Default: the plan's most, up to 256."),
+        typer.Option(help="Most crops of a batch. Default: the plan's most, up to 256.", envvar="FACE3D_BATCH_SIZE"),
     ] = None,
     max_wait: Annotated[
         float,
@@ -59,7 +61,8 @@ def command(
         Optional[int],  # noqa: UP045
         typer.Option(
             help="Crops that are accepted and not answered; beyond: 429. Default: two of the largest requests "
-            "for each front, at least 1024."
+            "for each front, at least 1024.",
+            envvar="FACE3D_MAX_QUEUE_SIZE",
         ),
     ] = None,
     max_crops: Annotated[int, typer.Option(help="Of one request to /v1/coeffs; beyond: 413.")] = 256,
@@ -83,14 +86,16 @@ def command(
     ] = "0.5s",  # type: ignore[assignment]
     token_file: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="File with a bearer token, which /v1 then wants."),
+        typer.Option(help="File with a bearer token, which /v1 then wants.", envvar="FACE3D_TOKEN_FILE"),
     ] = None,
     fronts: Annotated[
         int, typer.Option(parser=number_or_auto, metavar="auto|N", help="Processes that speak HTTP. auto: cores / 4.")
     ] = "auto",  # type: ignore[assignment]
     photo_workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Processes that read photos. 0: crops only. Default: cores / 2."),
+        typer.Option(
+            help="Processes that read photos. 0: crops only. Default: cores / 2.", envvar="FACE3D_WORKER_COUNT"
+        ),
     ] = None,
     emit_config: Annotated[bool, typer.Option("--emit-config", help="Print all settings as JSON and end.")] = False,
 ) -> None:

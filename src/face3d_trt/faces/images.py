@@ -21,6 +21,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from face3d_trt.errors import ImageError, TooLargeError
+from face3d_trt.files import open_regular
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -81,7 +82,7 @@ def read_photo(path: Path | str, long_side: int = LONG_SIDE) -> Photo:
     """
     path = Path(path)
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return _read(file, str(path), long_side, MAX_PIXELS)
     except _DAMAGED as error:
         allowed = "a file that is there" if isinstance(error, FileNotFoundError) else _ALLOWED
@@ -152,7 +153,7 @@ def _open(file: BinaryIO, name: str) -> ImageFile:
     for fits, reader in _READERS:
         if fits(start):
             return reader(file, name)
-    raise ImageError(f"{name} is not a picture that can be read, whatever its name says", allowed=_ALLOWED)
+    raise ImageError(f"{name} is no JPEG, PNG, WebP or BMP picture, whatever its name says", allowed=_ALLOWED)
 
 
 _READERS: tuple[tuple[Callable[[bytes], bool], type[ImageFile]], ...] = (

@@ -16,6 +16,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from face3d_trt.errors import MissingError
 from face3d_trt.faces.images import LONG_SIDE, orientation
+from face3d_trt.files import open_regular
 from face3d_trt.optional import install_command, require
 from face3d_trt.reconstruct.gpus import CPU, device_name
 
@@ -131,7 +132,7 @@ def _on_the_host(picture: Any) -> Pixels | None:
 def _file(path: str) -> tuple[bytes, tuple[int, int]] | None:
     """What is in a file, and height and width of the upright picture; None: not for the codec."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data = file.read()
         if not data.startswith(b"\xff\xd8\xff") or not data.rstrip(b"\0").endswith(b"\xff\xd9"):
             return None

@@ -74,7 +74,8 @@ def coeffs_file(
         "source": dict(facts),
         "version": face3d_trt.__version__,
     }
-    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode(errors="backslashreplace")  # bytes of a name that are no UTF-8: as JSON writes them, too
 
 
 def read_coeffs(data: bytes) -> npt.NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from face3d_trt.errors import Face3DError, InputError, MissingError
+from face3d_trt.errors import Face3DError, InputError, MissingError, StorageError
 from face3d_trt.reconstruct.results import Failure, done, failed, write_folder
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from face3d_trt.reconstruct.sources import Item
 
 _NOT_A_NAME = re.compile(r"[^\w.-]+")
-_LONGEST_STEM = 100
+_LONGEST_STEM = 100  # bytes: file systems take 255 for a name, endings included
 Timed = Callable[[str], AbstractContextManager[None]]
 
 
@@ -107,7 +108,12 @@ class Finisher:
             return failed(item.name, Failure("products", problems[0]), **facts)
         with self._timed("write"):
             self._written += 1
-            write_folder(self._setup.output / item.name, files, self._work / str(self._written))
+            try:
+                write_folder(self._setup.output / item.name, files, self._work / str(self._written))
+            except StorageError as error:
+                if not _is_too_long(error):
+                    raise
+                return failed(item.name, Failure("write", error.problem), **facts)
         return done(item.name, {name: len(content) for name, content in files.items()}, **facts)
 
     def _faces(
@@ -161,6 +167,11 @@ def failure_of(stage: str, error: Exception) -> Failure:
     return Failure(stage, f"{type(error).__name__}: {error}")  # of a library, about this picture: the others go on
 
 
+def _is_too_long(error: StorageError) -> bool:
+    """Whether it is about this picture's path, and not about the disk."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ENAMETOOLONG
+
+
 def _decoder(setup: Setup) -> FaceDecoder:
     """What all faces share, computed before the first one comes."""
     from face3d_trt.reconstruct.products import load_face_decoder
@@ -189,7 +200,8 @@ def _stem(name: str) -> str:
     """What the files of a picture are called: safe inside an OBJ and everywhere else."""
     last = name.rpartition("/")[2]
     stem = last.rpartition(".")[0] or last
-    return _NOT_A_NAME.sub("_", stem)[:_LONGEST_STEM].lstrip(".") or "face"
+    safe = _NOT_A_NAME.sub("_", stem).lstrip(".").encode()[:_LONGEST_STEM]
+    return safe.decode(errors="ignore") or "face"
 
 
 def _shown(face: Placed, stem: str | None) -> dict[str, Any]:

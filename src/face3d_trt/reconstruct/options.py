@@ -141,7 +141,7 @@ def find_plan(plan: Path | None) -> Path:
             return each
     raise MissingError(
         f"there is no engine in {_PLANS[0].parent}/",
-        allowed="--plan with a plan of build, or an ONNX file of export",
+        allowed="a plan of build, or an ONNX file of export",
         run="face3d-trt export && face3d-trt build --fp16",
     )
 

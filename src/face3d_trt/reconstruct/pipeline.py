@@ -125,7 +125,7 @@ def _go(run: Run, signals: Interrupts) -> None:
     except StorageError as error:
         signals.hurry = True
         raise StoppedError(
-            f"stopped after {run.stats.here} pictures: {error.problem}",
+            f"stopped: {error.problem}",
             allowed=error.allowed,
             run="the same command with --resume, once there is room",
         ) from error

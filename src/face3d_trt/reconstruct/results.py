@@ -29,7 +29,7 @@ class Failure:
     """Why there is no result.
 
     Attributes:
-        stage: Where it failed: source, decode, detect, infer, products.
+        stage: Where it failed: source, decode, detect, products, write.
         reason: In words.
     """
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from face3d_trt.errors import UsageError
 from face3d_trt.files import output_lock, storage_errors, write_beside
 from face3d_trt.reconstruct.options import RESULTS
 from face3d_trt.reconstruct.results import RUN_KEY, clear_work, line
 from face3d_trt.report import SILENT, Reporter
+
+if TYPE_CHECKING:
+    from face3d_trt.reconstruct.sources import Item
 
 _SYNC_S = 2.0  # between two moments at which lines are forced onto the disk
 _SAME = "the same command, with --resume"
@@ -32,6 +35,11 @@ class Former:
 
     names: frozenset[str]
     counts: Mapping[str, int]
+
+    def frames(self, items: Iterable[Item]) -> int:
+        """How many of them are frames of videos, and videos that failed: what `items` do not count."""
+        counted = sum(item.count for item in items if item.kind != "video" and item.name in self.names)
+        return sum(self.counts.values()) - counted
 
 
 class ResultList:
@@ -127,7 +135,11 @@ def results_of(
         UsageError: There is something in `output` and `resume` is not asked for; or it came from another run.
         StorageError: It is in use, or cannot be written.
     """
-    with output_lock(output / RESULTS, "run"):
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"-o {output} is not a folder", allowed="a folder, which is made where there is none")
+    with ExitStack() as stack:
+        for held in _held(path, output):
+            stack.enter_context(output_lock(held, "run"))
         if not resume:
             _refuse_leftovers(path, output)
         former = _take_up(path, output, run, report) if path.exists() else _begin(path, run)
@@ -166,9 +178,15 @@ def _place(name: str, order: Mapping[str, int]) -> tuple[int, int, str]:
     return (order[video], 0, name) if video in order else (len(order), 0, name)
 
 
+def _held(path: Path, output: Path) -> tuple[Path, ...]:
+    """What no two runs may write to at a time: the folder, and the list where that lies elsewhere."""
+    usual = output / RESULTS
+    return (usual,) if os.path.abspath(path) == os.path.abspath(usual) else (usual, path)
+
+
 def _refuse_leftovers(path: Path, output: Path) -> None:
-    lock = f".{RESULTS}.lock"
-    left = [each.name for each in output.iterdir() if each.name != lock] if output.is_dir() else []
+    locks = {f".{each.name}.lock" for each in _held(path, output)}
+    left = [each.name for each in output.iterdir() if each.name not in locks] if output.is_dir() else []
     if left or path.exists():
         raise UsageError(
             f"{path if path.exists() else output} holds {'results' if path.exists() else left[0]} already",
@@ -201,7 +219,8 @@ def _take_up(path: Path, output: Path, run: Mapping[str, Any], report: Reporter)
             kept.append(each)
             names.add(record["name"])
             status = str(record["status"])
-            counts[status] = counts.get(status, 0) + images_of(record)
+            if status != "video":  # whose frames are counted
+                counts[status] = counts.get(status, 0) + images_of(record)
     if torn or gone:
         report.warn(f"{path}: {torn} torn lines, {gone} whose files are gone or changed: these pictures are made again")
         _replace(path, kept)
@@ -225,9 +244,9 @@ def _check_run(path: Path, record: dict[str, Any] | None, run: Mapping[str, Any]
     for key in (*run, *former):
         if former.get(key) != run.get(key):
             raise UsageError(
-                f"{path} was made with another {key}: {former.get(key)}, now {run.get(key)}",
+                f"{path} is of a run with {key} {former.get(key)}; now it is {run.get(key)}",
                 allowed="the options of the run that is to go on; devices, workers, batch and queue may change",
-                run=f"{_SAME}, or -o with another folder",
+                run="the command of that run with --resume; or -o with another folder",
             )
 
 

@@ -61,7 +61,7 @@ class Run:
         self._most = self.size.batch  # what the batch may be as far as memory goes
         self._selector = selectors.DefaultSelector()
         self._planned = sum(item.count for item in self.items if item.kind != "video")
-        self._frames = 0
+        self._frames = self.former.frames(self.items)  # of videos, which are known as they come
         self._on_cpu = 0  # photos that the GPUs' codec left to the workers
         self._governed, self._shown = now, now
         self._notes: tuple[str, ...] = ()

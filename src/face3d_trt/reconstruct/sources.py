@@ -14,11 +14,15 @@ import numpy as np
 
 from face3d_trt.errors import UsageError
 from face3d_trt.faces.images import EXTENSIONS, image_files
+from face3d_trt.files import open_regular
+from face3d_trt.reconstruct.options import RESULTS
+from face3d_trt.reconstruct.results import RUN_KEY, WORK
 
 VIDEOS = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm")
 ARRAYS = (".npy", ".npz")
 LISTS = (".lst", ".txt")
 _MAGIC = set("*?[")
+_OURS = (WORK, RESULTS)  # in the folder of results
 Kind = Literal["image", "video", "rows", "not"]
 
 
@@ -58,6 +62,8 @@ class _Names:
         place = os.path.abspath(path)
         parts = [part for part in PurePosixPath(shown).parts if part not in ("/", ".")]
         base = "/".join("_" if part == ".." else part for part in parts)
+        if parts and parts[0] in _OURS:
+            base = f"_{base}"
         name, again = base, 1
         while name in self.taken:
             if self.taken[name] == place:
@@ -76,7 +82,8 @@ def find_items(
     A source is a folder, which is searched with its subfolders; a glob in quotes (`'photos/**/*.jpg'`); a picture; a
     video; an array file; or a list (.txt, .lst) with one path a line, relative to the list's folder. A picture's name
     is its path below the folder, where there is one folder and nothing else, and its path as given otherwise. Hidden
-    files, and the folder of results, are passed over. A file that comes twice counts once.
+    files, linked folders, the folder of results, and those of other runs inside of a source, are passed over. A file
+    that comes twice counts once.
 
     Args:
         sources: As given.
@@ -110,7 +117,7 @@ def _files(sources: Sequence[str], output: Path) -> Iterator[tuple[str, str]]:
             if not hits:
                 raise UsageError(f"nothing fits {source}", allowed="a pattern in quotes that files fit")
             for hit in hits:
-                if not os.path.isdir(hit):
+                if not os.path.isdir(hit) and not _is_in(hit, output):
                     yield hit, hit
         else:
             raise UsageError(
@@ -120,12 +127,27 @@ def _files(sources: Sequence[str], output: Path) -> Iterator[tuple[str, str]]:
 
 
 def _folder(source: str, prefix: str, output: Path) -> Iterator[tuple[str, str]]:
-    inside = os.path.abspath(output) + os.sep
     pictures, others = image_files(Path(source))
+    results = {path.parent for path in others if path.name == RESULTS and _is_list(os.path.join(source, path))}
+    results.discard(Path())  # the source itself: whoever names that wants it
     for path in sorted((*pictures, *others)):
         full = os.path.join(source, path)
-        if not (os.path.abspath(full) + os.sep).startswith(inside):
+        if not _is_in(full, output) and results.isdisjoint(path.parents):
             yield os.path.join(prefix, path), full
+
+
+def _is_in(path: str, folder: Path) -> bool:
+    return os.path.abspath(path).startswith(os.path.join(os.path.abspath(folder), ""))
+
+
+def _is_list(path: str) -> bool:
+    """Whether a file is the list of results of a run."""
+    start = f'{{"{RUN_KEY}":'.encode()
+    try:
+        with open_regular(path) as file:
+            return file.read(len(start)) == start
+    except OSError:
+        return False
 
 
 def _list(source: str) -> Iterator[tuple[str, str]]:
@@ -152,8 +174,9 @@ def _items(name: str, path: str, rows: int, arrays: bool) -> Iterable[Item]:
             return [Item(name, path, "not", reason=f"cannot read {path}: {error}")]
     if suffix in EXTENSIONS:
         return [Item(name, path)]
-    kinds = "pictures, videos" + (", arrays of crops" if arrays else "")
-    return [Item(name, path, "not", reason=f"{path} is not among {kinds}, going by its name")]
+    if suffix in ARRAYS:
+        return [Item(name, path, "not", reason=f"{path} is an array: --detector aligned reads those, of crops")]
+    return [Item(name, path, "not", reason=f"{path} is neither a picture nor a video, going by its name")]
 
 
 def _blocks(name: str, path: str, rows: int) -> Iterator[Item]:
@@ -168,7 +191,7 @@ def _blocks(name: str, path: str, rows: int) -> Iterator[Item]:
 
 def _arrays(path: str) -> Iterator[tuple[str, tuple[int, int, int], int]]:
     """(name inside of the file, (rows, height, width), offset of the first row) of each array of crops."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         if path.lower().endswith(".npy"):
             yield "", _header(file, path), file.tell()
             return

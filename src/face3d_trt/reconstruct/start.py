@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +98,7 @@ def facts_of_run(options: ReconstructOptions, plan: Path, on_cpu: bool) -> dict[
 
     return {
         "version": __version__,
-        "sources": list(options.sources),
+        "sources": [str(PurePath(source)) for source in options.sources],  # photos/ is photos
         "plan": plan.name,
         "plan_sha256": sha256_file(plan),
         "engine": "cpu" if on_cpu else "gpu",

@@ -141,7 +141,7 @@ class Stats:
 def limit(stage_s: dict[str, float], busy: dict[str, float], workers: int) -> str:
     """What holds a run up: who is busiest, and with what."""
     if not any(stage_s.values()):
-        return "starting"
+        return "none yet"
     if busy.get("decoders", 0.0) > max(busy["engines"], busy["workers"]):
         return f"decode on the GPU (busy {busy['decoders']:.0%}, workers {busy['workers']:.0%})"
     if busy["engines"] >= busy["workers"]:

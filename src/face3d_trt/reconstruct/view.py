@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from face3d_trt.reconstruct.stats import STAGES, Status
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _EVERY_S = 10.0
+_FAILURES = 5  # that are named
 
 
 class LiveView:
@@ -25,6 +27,7 @@ class LiveView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
+        self._failed = 0
 
     def watch(self, status: Status) -> None:
         """Show how it stands."""
@@ -35,13 +38,23 @@ class LiveView:
             self._live.start()
         self._live.update(table(status))
 
+    def tell(self, event: str, facts: Mapping[str, Any]) -> None:
+        """The first few pictures that failed, by name."""
+        if event != "failed":
+            return
+        self._failed += 1
+        if self._failed <= _FAILURES:
+            self.stage(f"failed     {facts['name']}: {facts['reason']}")
+        elif self._failed == _FAILURES + 1:
+            self.stage("failed     more of them; every reason stands in the list of results")
+
     def stage(self, text: str) -> None:
         """One line."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(printable(text), markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """One line in yellow."""
-        self._console.print(f"warning: {text}", style="yellow", markup=False, soft_wrap=True)
+        self._console.print(f"warning: {printable(text)}", style="yellow", markup=False, soft_wrap=True)
 
     def track(self, items: Any, text: str, total: int | None = None) -> Any:
         """Hand on `items`."""
@@ -69,6 +82,11 @@ class PlainView(LiveView):
         if time.monotonic() - self._last >= _EVERY_S:
             self._last = time.monotonic()
             self._console.print(sentence(status), markup=False, soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """Text in which names of files neither move a terminal's cursor nor stop its encoding."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def table(status: Status) -> Table:

@@ -43,6 +43,7 @@ def make_app(hub: Hub, token: str | None) -> Gate:
     app.add_exception_handler(HTTPException, _tell_http)
     app.add_exception_handler(RequestValidationError, _tell_parameter)
     app.add_exception_handler(GoneError, _tell_nobody)
+    app.add_exception_handler(Exception, _tell_mistake)
     _add_work(app, hub, token=token is not None)
     _add_state(app, hub)
     _complete(app, token=token is not None)
@@ -84,6 +85,10 @@ def _add_work(app: FastAPI, hub: Hub, *, token: bool) -> None:
         Of several pictures, those without a result have a problem instead; where none has one, the first one's problem
         is the answer's.
         """
+        if unknown := sorted(set(request.query_params) - set(photos_api.Wanted._fields)):
+            raise Problem(
+                400, f"parameter {unknown[0][:50]} is not known", allowed=", ".join(photos_api.Wanted._fields)
+            )
         wanted = photos_api.Wanted(mesh, texture, texture_size, faces)
         return await photos_api.answer(hub, request, wanted)
 
@@ -144,6 +149,10 @@ async def _tell_parameter(request: Request, error: Any) -> Response:
     first = error.errors()[0]
     name = first["loc"][-1] if first["loc"] else "request"
     return await _tell(request, Problem(400, f"parameter {name}: {first['msg']}"))
+
+
+async def _tell_mistake(request: Request, error: Any) -> Response:
+    return await _tell(request, Problem(500, "this server made a mistake; its log says more"))
 
 
 async def _tell_nobody(request: Request, error: Any) -> Response:

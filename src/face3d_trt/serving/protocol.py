@@ -7,9 +7,11 @@ so that a client that is still sending gets a reset instead of the answer.
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio import TimerHandle
 from typing import TYPE_CHECKING, Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from face3d_trt.serving.problems import MEDIA_TYPE, Problem
@@ -47,6 +49,7 @@ class Protocol(HttpToolsProtocol):
         self._timer: TimerHandle | None = None
         self._head = self._raw = 0  # bytes of the line and the headers; of all that came before they were whole
         self._in_head = True
+        self._owed = 0  # bytes of a body that come past the parser
         self._over = False  # nothing that comes from now on counts
         self._refusal = Problem(400, "this is not HTTP")
 
@@ -73,9 +76,30 @@ class Protocol(HttpToolsProtocol):
         if self._in_head:
             self._raw += len(data)
             self._arm()
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        while data and not self._over:
+            data = self._take_owed(data) if self._owed else self._parse(data)
         if self._in_head and self._raw > 2 * MOST_HEAD and not self._over:  # one header without an end
             self._refuse(_too_long())
+
+    def _parse(self, data: bytes) -> bytes:
+        """Hand it to the parser; what that leaves behind a request that asks for another protocol."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
+        except httptools.HttpParserUpgrade as end:
+            return data[end.args[0] :]
+        return b""
+
+    def _take_owed(self, data: bytes) -> bytes:
+        """The body that the parser has left out, since it takes it for the other protocol; what is behind it."""
+        part, rest = data[: self._owed], data[self._owed :]
+        self._owed -= len(part)
+        self.on_body(part)
+        if not self._owed:
+            self.on_message_complete()
+        return rest
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
@@ -98,6 +122,8 @@ class Protocol(HttpToolsProtocol):
         self._disarm()
         super().on_headers_complete()
         self.scope["state"][KEY] = Sink(self, self.cycle)
+        if self.parser.should_upgrade():  # Java's client asks for HTTP/2 with every first request; we stay with 1.1
+            self._owed = _body_length(self.headers)
 
     def on_body(self, body: bytes) -> None:
         """A part of a body."""
@@ -115,6 +141,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request's body is whole."""
+        if self._owed:
+            return
         super().on_message_complete()
         if (sink := self.sink) is not None:
             self.sink = None  # what comes now is the next request's, if it does not wait for this one's answer
@@ -228,6 +256,16 @@ def _close(loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> Non
         return
     transport.close()  # after what is still to be sent
     loop.call_later(FLUSH_S, transport.abort)
+
+
+def _body_length(headers: list[tuple[bytes, bytes]]) -> int:
+    """Bytes of a request's body, which the parser has found to be well told; one in chunks is refused anyway."""
+    for name, value in headers:
+        if name == b"transfer-encoding":
+            return sys.maxsize
+        if name == b"content-length":
+            return int(value)
+    return 0
 
 
 def _too_long() -> Problem:

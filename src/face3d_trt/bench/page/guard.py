@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from face3d_trt.bench.page.series import MODE_TITLES
-from face3d_trt.bench.page.words import percent, times
+from face3d_trt.bench.page.words import percent, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,13 @@ def show(found: Regression, console: Console) -> None:
     table = Table("row", "of", "old", "new", "worse by", box=None, pad_edge=False)
     for change in found.changes[:SHOWN]:
         style = "red" if change.worse > found.limit else None
-        cells = (row_name(change.row), change.measure, times(change.old), times(change.new), percent(change.worse))
+        cells = (
+            row_name(change.row),
+            change.measure,
+            significant(change.old),
+            significant(change.new),
+            percent(change.worse),
+        )
         table.add_row(*cells, style=style)
     if found.changes:
         say("each row over its baseline, less is better; the worst first")

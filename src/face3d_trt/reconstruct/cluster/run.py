@@ -98,7 +98,7 @@ def reconstruct_on_ray(
             run.go()
         except StorageError as error:
             raise StoppedError(
-                f"stopped after {stats.here} pictures: {error.problem}",
+                f"stopped: {error.problem}",
                 allowed=error.allowed,
                 run="the same command with --resume, once there is room",
             ) from error
@@ -140,7 +140,7 @@ class _Run:
         self._videos = frozenset(item.name for item in self.items if item.kind == "video")
         self._paths = {_absolute(item).path: item.path for item in self.items}  # as given, for what people read
         self._by_node: Counter[str] = Counter()
-        self._frames = 0  # of videos, which are known as they come
+        self._frames = self.former.frames(self.items)  # of videos, which are known as they come
         self._planned = sum(item.count for item in self.items if item.kind != "video")
 
     def listen(self, report: Reporter, watch: Watch | None, tell: Tell | None) -> None:
