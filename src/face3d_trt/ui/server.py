@@ -137,5 +137,4 @@ def _environment(folder: Path) -> dict[str, str]:
         "GRADIO_SHARE": "False",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_OFFLINE": "1",
-        "ORT_DISABLE_TELEMETRY": "1",  # of newer wheels, on Linux too
     }
