@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import trimesh
 from PIL import Image
+from tests.browser import CONTRASTS
 
 from face3d_trt.names import GROUPS
 from face3d_trt.reconstruct.coeffs import read_coeffs
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 INPUT = "#photo input[type=file]"
 MESSAGE = "(document.querySelector('#message')?.innerText ?? '')"
 LINKS = "[...document.querySelectorAll('#files a[href]')].map(a => a.href)"
+HALF = """if (colour[3] > 0) throw new Error("half transparent: " + e.className);"""  # Gradio's layers are
 # Whether the viewer has drawn something: colours beside the one in the corner.
 DRAWN = """
 (() => {
@@ -161,14 +163,17 @@ def test_what_is_too_large_to_send_is_told_so(tab: Tab, page: Page, tmp_path: Pa
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_components_have_names(tab: Tab, page: Page, scheme: str) -> None:
+def test_components_have_names_and_can_be_read(tab: Tab, page: Page, scheme: str) -> None:
     open_page(tab, page, dark=scheme == "dark")
     nameless = """
     [...document.querySelectorAll("button, input:not([type=file]), a")].filter(e => e.getClientRects().length
       && !(e.innerText || e.ariaLabel || e.title || e.labels?.length || e.getAttribute("aria-labelledby")
-      || e.querySelector("img[alt]"))).map(e => e.outerHTML.slice(0, 200))
+      || e.querySelector("img[alt]:not([alt=''])"))).map(e => e.outerHTML.slice(0, 200))
     """
     assert tab.run(nameless) == []
+    tab.run("document.querySelectorAll('.gallery-item')[1].click()")
+    tab.wait(f"{LINKS}.length === 3")
+    assert [each for each in tab.run(CONTRASTS.replace(HALF, "")) if each[0] < 4.5] == []  # AA for text of any size
     labels = tab.run("document.body.innerText")
     for label in ("Photo", "Mesh", "Texture", "Files", "Coefficients by group", "Time by stage", "Examples"):
         assert label in labels

@@ -25,6 +25,8 @@ _WIDTHS = ["21%", "8%", "11%", "12%", "11%", "37%"]  # of COLUMNS
 CSS = """
 #message { min-height: 3em; }
 #refused { font-weight: bold; }
+#early:has(#refused[hidden]), #files .label-clear-button { display: none; }
+.dark #files a { color: #93c5fd; }
 #message p, #weights p { overflow-wrap: anywhere; }
 """
 _log = logging.getLogger("face3d_trt.ui")
@@ -47,7 +49,7 @@ def make_page(gr: Any, work: PhotoWork, folder: Path) -> Any:
         with gr.Row():
             with gr.Column(scale=2, min_width=300):
                 photo = _photo(gr)
-                gr.HTML(PLACE)
+                gr.HTML(PLACE, elem_id="early")
                 message = gr.Markdown(_START, elem_id="message")
                 gr.Examples(_examples(), photo, label="Examples", cache_examples=False, api_visibility="private")
             with gr.Column(scale=3, min_width=300):

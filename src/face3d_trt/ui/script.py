@@ -1,4 +1,8 @@
-"""What the browser says of a file before it is sent: Gradio's own component lets it pass without a word."""
+"""What Gradio's components leave out in the browser.
+
+A file that is too large, or no picture, is refused before it is sent; Gradio says nothing then. The examples, which are
+pictures alone, get names for screen readers.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,14 @@ for (const [kind, files] of [["change", e => e.target.files], ["drop", e => e.da
     event.stopImmediatePropagation();
     if (kind === "change") event.target.value = "";
   }, true);
+new MutationObserver(() => document.querySelectorAll(".gallery-item").forEach((each, index) => {
+  if (!each.ariaLabel) each.ariaLabel = `Example ${index + 1}`;
+})).observe(document, {childList: true, subtree: true});
 </script>
 """
 
 
-def early_refusal(most: int) -> str:
+def head(most: int) -> str:
     """The script, for the page's head.
 
     Args:
