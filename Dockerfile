@@ -31,7 +31,7 @@ FROM nvidia/cuda:${CUDA}-base-ubuntu${UBUNTU}
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends python3 \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin face3d
+    && useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin face3d
 COPY --from=build /opt/face3d /opt/face3d
 # Empty: what the command chooses by itself.
 ENV PATH=/opt/face3d/bin:${PATH} \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,13 @@ def test_the_tests_for_a_gpu_are_found_on_a_machine_that_only_runs_engines():
     elsewhere |= {"reconstruct/test_codec.py"}
     monitor = {f"monitor/test_{name}.py" for name in ("limits", "metrics", "monitor", "nvml")}
     assert found == in_the_folder | {f"tests/{name}" for name in elsewhere | monitor}
+
+
+def test_onnx_runtime_is_told_to_report_to_nobody() -> None:
+    code = "import os, face3d_trt; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    clean = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    for chosen, expected in (({}, "1"), ({"ORT_DISABLE_TELEMETRY": "0"}, "0")):
+        told = subprocess.run(
+            [sys.executable, "-c", code], env=clean | chosen, capture_output=True, text=True, check=True
+        )
+        assert told.stdout.strip() == expected

@@ -10,9 +10,13 @@ Importing this package costs nothing: torch, onnx, modelopt and tensorrt are imp
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+# Newer wheels of ONNX Runtime report their use to their makers, on Linux too, unless told not to before the first session.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from face3d_trt.engine.build import BuildOptions as BuildOptions

@@ -142,7 +142,7 @@ def output_lock(path: Path, what: str = "build") -> Iterator[None]:
                     raise StorageError(
                         f"cannot write {path}: another {what} of it is running; nothing was changed",
                         allowed=f"one {what} of the same output at a time",
-                        run="the same command once the other has ended, or -o with another name",
+                        run="the same command once the other has ended, or with another output",
                     ) from error
                 except OSError as error:
                     if error.errno not in _NO_LOCKS:

@@ -12,6 +12,8 @@ from face3d_trt.bench.merge import merge
 from face3d_trt.bench.noise import noise_of
 from face3d_trt.bench.page.content import noise_words
 from face3d_trt.bench.page.series import named
+from face3d_trt.bench.work import count_network
+from face3d_trt.errors import UsageError
 
 LATER = "2026-11-30T11:00:00Z"
 
@@ -56,6 +58,27 @@ def test_a_run_without_a_hash_joins_the_only_model_and_that_is_said() -> None:
     assert any("hash" in note for note in group.notes)
     two = merge([run([row("torch-fp32")]), run([row("torch-fp32")], model_sha256="cd" * 32), nameless])
     assert len(two) == 3  # of which it is, nobody knows
+
+
+def test_other_weights_of_one_network_are_put_together_on_request_and_their_errors_are_not() -> None:
+    former = run(
+        [row("torch-half", 8, 10.0, error=0.5), row("torch-compile", 8, 5.0, error=0.6)], model_sha256="cd" * 32
+    )
+    newer = run([row("torch-half", 8, 12.0, error=0.1)], created=LATER)
+    assert len(merge([newer, former])) == 2
+    (group,) = merge([newer, former], any_weights=True)
+    half, compiled = sorted(group.rows, key=lambda each: each.backend, reverse=True)
+    assert half.rate is not None
+    assert half.rate.ms == 11.0
+    assert (half.error, compiled.error) == (0.1, None)
+    assert group.model_sha256 == "ab" * 32
+    assert any("several weights" in note for note in group.notes)
+
+
+def test_other_networks_are_not_put_together() -> None:
+    full, small = count_network(64), count_network(16)
+    with pytest.raises(UsageError, match="different networks"):
+        merge([run([row("torch-half")], work=full), run([row("torch-half")], work=small)], any_weights=True)
 
 
 def test_modes_are_never_mixed() -> None:

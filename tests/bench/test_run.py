@@ -20,11 +20,13 @@ from tests.tiny import write_tiny
 from face3d_trt.bench.backend import Case, Source
 from face3d_trt.bench.choose import Planned
 from face3d_trt.bench.error import Truth
+from face3d_trt.bench.machine import others
 from face3d_trt.bench.measure import Pace
 from face3d_trt.bench.options import BenchOptions
 from face3d_trt.bench.records import BenchFile
 from face3d_trt.bench.run import _share_out, run_bench
 from face3d_trt.errors import MissingError, UsageError
+from face3d_trt.monitor.tally import Reading
 
 QUICK = Pace(0.2)
 SIDE = 64
@@ -272,3 +274,35 @@ def test_ctrl_c_leaves_a_whole_file_and_no_process(onnx: Path, tmp_path: Path) -
 
 def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize(("load", "said"), [(0.1, False), (500.0, True)])
+def test_a_busy_machine_is_said(load: float, said: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    found = others(None)
+    assert (found is not None) is said
+    assert found is None or "500.0 processes" in found
+
+
+class Shared:
+    """NVML of a GPU on which another process trains: no such machine is at hand."""
+
+    def __init__(self, share: float | None) -> None:
+        self._share = share
+
+    def __enter__(self) -> Shared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self) -> Reading:
+        return Reading(utilization=self._share)
+
+
+@pytest.mark.parametrize(("share", "said"), [(None, False), (0.0, False), (0.87, True)])
+def test_a_gpu_that_others_use_is_said(share: float | None, said: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("face3d_trt.bench.machine.NvmlGpu", lambda index: Shared(share))
+    found = others(3)
+    assert (found is not None) is said
+    assert found is None or ("GPU 3" in found and "87%" in found)

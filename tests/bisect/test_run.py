@@ -156,9 +156,11 @@ class _Interrupt(Recorder):
 
 def test_an_interrupted_run_goes_on_where_it_was(tiny: Path, tmp_path: Path) -> None:
     options = BisectOptions(typed=tiny, images=tiny.parent / "calib", output=tmp_path / "keep.json")
+    interrupted = _Interrupt(5)
     with pytest.raises(KeyboardInterrupt):
-        bisect_files(options, _Interrupt(5))
+        bisect_files(options, interrupted)
     state = tmp_path / "keep.json.state"
+    assert f"{state}: 5 nodes are measured; the same command goes on" in interrupted.stages[-1]
     assert len(json.loads(state.read_text())["nodes"]) == 5
     assert not (tmp_path / "keep.json").exists()
     report = Recorder()

@@ -15,7 +15,7 @@ from PIL import Image
 from tests.bisect import damages
 from tests.tiny import Recorder, write_crops, write_tiny
 
-from face3d_trt.bisect.until import Until, _faster, until_passes
+from face3d_trt.bisect.until import Outcome, Try, Until, _faster, fewest_beyond, until_passes
 from face3d_trt.cli import main
 from face3d_trt.engine import flavour as flavours
 from face3d_trt.engine.build import BuildOptions, build_engine
@@ -190,6 +190,16 @@ def test_int8_that_is_not_faster_is_said() -> None:
     assert "int8 is not faster than fp16 here: 0.500 ms and 0.490 ms" in next(_faster(0.5, 0.49))
     assert "2.00 times as fast" in next(_faster(0.5, 1.0))
     assert list(_faster(None, 1.0)) == []
+
+
+def test_it_is_said_how_many_nodes_more_would_hold() -> None:
+    def tried(kept: int, strain: float) -> Try:
+        return Try("max", tuple(map(str, range(kept))), False, strain, None, "", "", "", 1.0)
+
+    outcome = Outcome((tried(0, 1.4), tried(13, 0.9), tried(19, 0.8), tried(20, 1.1)), None)
+    assert fewest_beyond(outcome, 12) == outcome.tries[1]
+    assert fewest_beyond(outcome, 16) == outcome.tries[2]
+    assert fewest_beyond(outcome, 19) is None
 
 
 def test_a_failing_gate_is_a_build_error_that_names_the_row(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from face3d_trt.errors import BuildError
 from face3d_trt.faces.tensor import to_input
 from face3d_trt.graph.counts import operations, tally
 from face3d_trt.graph.fp16 import to_fp16
-from face3d_trt.graph.int8 import METHODS, Method, quantized_tensors, set_ranges, to_int8
+from face3d_trt.graph.int8 import METHODS, Levers, Method, quantized_tensors, set_ranges, to_int8
 from face3d_trt.graph.macs import int8_share
 from face3d_trt.graph.modelopt import modelopt_room
 from face3d_trt.graph.opset import at_opset, opset_of
@@ -104,6 +104,23 @@ def test_the_default_method_keeps_the_graph_and_loses_less_than_the_largest_valu
     assert int8_share(network, found.network) > 0.99
     assert [value.name for value in found.network.graph.output] == ["coeffs"]
     assert found.network.graph.input[0] == network.graph.input[0]
+
+
+@pytest.mark.parametrize("high_precision", ["fp16", "fp32"])
+def test_a_spared_addition_reads_no_rounded_value_and_is_listed(high_precision: Literal["fp16", "fp32"]) -> None:
+    """Whatever else reads the same activation, its convolution stays in int8."""
+    network = _network()
+    spoilt = Levers(spared_reads=1.0, worth=1e-6)
+    typed = to_int8(network, "input", crops(4), "output", high_precision=high_precision, levers=spoilt)
+    precisions = {each.name: each.precision for each in operations(typed.network)}
+    assert precisions["backbone.layer1.1/Add"] == high_precision
+    assert run(typed.network, crops(1))[0].shape == (1, 257)
+    assert precisions["backbone.layer1.1.conv1/Conv"] == "int8"
+    reasons = {each.node: each.reason for each in typed.kept}
+    assert "of the activations" in reasons["backbone.layer1.1/Add"]
+    listed = {name for name in precisions if name.endswith(("/Add", "Pool"))} & set(reasons)
+    assert "additions or poolings" in typed.note
+    assert all(precisions[name] != "int8" for name in listed)
 
 
 @pytest.mark.parametrize("method", ["output", "entropy"])

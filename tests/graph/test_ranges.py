@@ -11,7 +11,8 @@ from face3d_trt.faces.tensor import to_input
 from face3d_trt.graph.activations import Probe
 from face3d_trt.graph.macs import int8_share, multiply_adds
 from face3d_trt.graph.parts import split
-from face3d_trt.graph.ranges import Range, after, find_ranges, output_loss, spare
+from face3d_trt.graph.ranges import Range, after, find_ranges, output_loss
+from face3d_trt.graph.spare import spare_convolutions, spare_readers
 
 RELU = "backbone.layer1.0.relu/Relu:0"
 STREAM = "backbone.layer1.0.relu/Relu_2:0"
@@ -99,6 +100,35 @@ def test_the_cheapest_loss_is_spared_first_and_within_the_allowance() -> None:
     network.graph.node.extend(nodes)
     ranges = {"t0": Range(1.0, 0.01), "t1": Range(1.0, 0.01), "t2": Range(1.0, 0.0001)}
     costs = {"conv0": 900, "conv1": 10, "conv2": 90}
-    assert set(spare(network, ranges, costs, 0.05)) == {"conv1"}
-    assert set(spare(network, ranges, costs, 0.0)) == set()
-    assert set(spare(network, ranges, costs, 0.95)) == {"conv0", "conv1"}
+    assert set(spare_convolutions(network, ranges, costs, 0.05)) == {"conv1"}
+    assert set(spare_convolutions(network, ranges, costs, 0.0)) == set()
+    assert set(spare_convolutions(network, ranges, costs, 0.95)) == {"conv0", "conv1"}
+
+
+def test_an_average_that_loses_much_for_little_reading_is_spared_and_a_lossless_one_is_not() -> None:
+    """Of the tiny network's last activation, one pixel in a thousand is wide: the range is coarse for all others."""
+    network, pictures = split(tiny_graph()).network, _pictures(4)
+    last = "backbone.layer1.1.relu/Relu_2:0"
+    widest = float(np.abs(Probe(network, [last]).run({"input": pictures})[last]).max())
+
+    def spared(factor: float, **limits: float) -> set[str]:
+        ranges = {last: Range(widest * factor, 1.0), STREAM: Range(1.0, 0.0)}
+        return set(spare_readers(network, "input", ranges, pictures, **{"allowed": 1.0, "worth": 0.03} | limits))
+
+    assert spared(30.0) == {"backbone.avgpool/ReduceMean"}
+    assert spared(1.0) == set()  # 127 steps up to the largest value: it loses less than 3 %
+    assert spared(30.0, allowed=0.1) == set()  # it reads a third: the other two are what reads STREAM
+
+
+def test_an_addition_is_weighed_without_the_convolution_that_reads_the_same() -> None:
+    network, pictures = split(tiny_graph()).network, _pictures(4)
+    coarse = {STREAM: Range(100.0, 1.0)}
+    found = spare_readers(network, "input", coarse, pictures, allowed=1.0, worth=0.0)
+    assert set(found) == {"backbone.layer1.1/Add"}
+    (loss, share), *_ = found.values()
+    rest, needed = after(network, STREAM)
+    values = Probe(network, [STREAM, *needed, "coeffs"]).run({"input": pictures})
+    given = {name: values[name] for name in (STREAM, *needed)}
+    both = Probe(rest, ["coeffs"]).run({**given, "range/scale": np.array(100 / 127, np.float32)})["coeffs"]
+    assert loss != pytest.approx(output_loss(both, values["coeffs"]), rel=1e-3)
+    assert share == 0.5  # the convolution reads the other half

@@ -72,6 +72,7 @@ def changed(*keys: str, value: object) -> str:
         (changed("int8", "row", "default", value="ten"), "int8.row"),
         (changed("int8", "meaning", value=None), "int8.meaning"),
         (changed("int8", "meaning", "nose_mm", value={"worst": 1}), "nose_mm"),
+        (changed("int8", "meaning", "rotation", value={"worst": -3}), "rotation is an error, which is never below 0"),
         (changed("fp16", "meaning", "rotation", value={"mean": 1}), "fp16.meaning.rotation.mean"),
         (changed("fp16", "meaning", "rotation", "worst", value="one"), "fp16.meaning.rotation.worst"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -223,10 +224,10 @@ def test_two_plans_of_one_name_are_refused():
 
 def test_files_in_the_way_are_named(make: MakePlan, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match="file is a file"):
+    with pytest.raises(UsageError, match="file is not a folder"):
         put(tmp_path / "file", make())
     (tmp_path / "face").write_text("mine")
-    with pytest.raises(UsageError, match="face is a file"):
+    with pytest.raises(UsageError, match="face is not a folder"):
         put(tmp_path, make())
     with pytest.raises(StorageError):
         put(tmp_path / "file" / "models", make())
@@ -276,6 +277,20 @@ def test_a_failed_replacement_brings_the_former_version_back(make: MakePlan, rep
     assert tree(repository) == before
 
 
+def test_a_copy_that_is_killed_leaves_no_folder_that_triton_would_load(make: MakePlan, repository, tmp_path):
+    plan = make()
+    program = (
+        "import os, signal, sys\nfrom face3d_trt.cli import app\nfrom face3d_trt.triton import staging\n"
+        "staging.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"app(['triton', {str(repository)!r}, '--plan', {str(plan)!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60, capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    assert [each for each in repository.iterdir() if each.is_dir()] == []
+    put(repository, plan)
+    assert sorted(os.listdir(repository)) == ["face"]  # the lock of who was killed is free
+
+
 def test_what_a_killed_run_left_goes_with_the_next(make: MakePlan, repository):
     """A folder in the repository is a model to Triton, whatever its name."""
     left = repository / ".face.abcd_123"
@@ -283,7 +298,7 @@ def test_what_a_killed_run_left_goes_with_the_next(make: MakePlan, repository):
     for folder in (left, mine):
         folder.mkdir(parents=True)
     put(repository, make())
-    (repository / "face" / ".2.abcdefgh").mkdir()
+    (repository / "face" / ".2.abcdefgh").write_bytes(b"half a plan")
     put(repository, make())
     assert sorted(os.listdir(repository)) == [".face.d", "face"]
     assert sorted(os.listdir(repository / "face")) == ["1", "2", "config.pbtxt"]

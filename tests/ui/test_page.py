@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import trimesh
 from PIL import Image
+from tests.browser import CONTRASTS
 
 from face3d_trt.names import GROUPS
 from face3d_trt.reconstruct.coeffs import read_coeffs
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 INPUT = "#photo input[type=file]"
 MESSAGE = "(document.querySelector('#message')?.innerText ?? '')"
 LINKS = "[...document.querySelectorAll('#files a[href]')].map(a => a.href)"
+HALF = """if (colour[3] > 0) throw new Error("half transparent: " + e.className);"""  # Gradio's layers are
 # Whether the viewer has drawn something: colours beside the one in the corner.
 DRAWN = """
 (() => {
@@ -98,6 +100,9 @@ def test_an_example_needs_one_click(tab: Tab, page: Page) -> None:
     assert tab.run("document.body.classList.contains('dark')")
     tab.run("document.querySelectorAll('.gallery-item')[1].click()")
     assert "An aligned face in 224x224 px" in tab.wait(f"{MESSAGE}.includes('reconstructed') && {MESSAGE}")
+    tab.run("document.querySelector('#mesh').scrollIntoView()")  # it draws where it is seen
+    tab.wait(f"{DRAWN}.then(colours => colours > 500)")
+    assert tab.run("document.documentElement.scrollWidth") <= 390
 
 
 def _header(width: int, height: int) -> bytes:
@@ -120,7 +125,7 @@ BAD: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "no face": ("green.jpg", lambda: _encoded("JPEG", 300), "no face found"),
     "one pixel": ("dot.png", lambda: _encoded("PNG", 1), "too small to show a face"),
     "a bomb": ("bomb.png", lambda: _header(60_000, 60_000), "3600 million pixels"),
-    "text": ("notes.jpg", lambda: b"<b>no</b> picture at all " * 9, "not a picture"),
+    "text": ("notes.jpg", lambda: b"<b>no</b> picture at all " * 9, "whatever its name says"),
     "HEIC": ("phone.png", lambda: b"\0\0\0\x18ftypheic" + bytes(200), "JPEG, PNG, WebP or BMP"),
     "GIF": ("old.gif", lambda: _encoded("GIF", 300), "JPEG, PNG, WebP or BMP"),
     "cut off": ("half.jpg", lambda: _encoded("JPEG", 300)[:400], "cannot read this file"),
@@ -139,20 +144,36 @@ def test_what_has_no_face_is_told_so_and_nothing_old_stays(tab: Tab, page: Page,
         tab.choose(INPUT, tmp_path / name)
         message = tab.wait(f"{MESSAGE}.startsWith('No result') && {MESSAGE}")
         assert words in message, kind
-        assert tab.run(LINKS) == []
-        assert tab.run("document.querySelectorAll('#mesh canvas, #texture img').length") == 0
-    assert not [path for path in page.left() if path.suffix == ".glb" and path.stat().st_size == 0]
+        tab.wait("document.querySelectorAll('#files a[href], #mesh canvas, #texture img').length === 0")
+
+
+def test_what_is_too_large_to_send_is_told_so(tab: Tab, page: Page, tmp_path: Path, astronaut: Path) -> None:
+    open_page(tab, page)
+    told = "(e => e.hidden ? '' : e.innerText)(document.querySelector('#refused'))"
+    large, film = tmp_path / "large.jpg", tmp_path / "film.mp4"
+    large.write_bytes(bytes(5 << 20))
+    film.write_bytes(bytes(1000))
+    for path, words in ((large, "5.0 MiB. What works: at most 4 MiB"), (film, "no picture")):
+        tab.choose(INPUT, path)
+        assert words in tab.wait(told)
+    assert not [url for url in tab.requests if "/upload" in url]
+    tab.choose(INPUT, astronaut)
+    tab.wait(f"{MESSAGE}.includes('reconstructed')")
+    assert tab.run(told) == ""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_components_have_names(tab: Tab, page: Page, scheme: str) -> None:
+def test_components_have_names_and_can_be_read(tab: Tab, page: Page, scheme: str) -> None:
     open_page(tab, page, dark=scheme == "dark")
     nameless = """
     [...document.querySelectorAll("button, input:not([type=file]), a")].filter(e => e.getClientRects().length
       && !(e.innerText || e.ariaLabel || e.title || e.labels?.length || e.getAttribute("aria-labelledby")
-      || e.querySelector("img[alt]"))).map(e => e.outerHTML.slice(0, 200))
+      || e.querySelector("img[alt]:not([alt=''])"))).map(e => e.outerHTML.slice(0, 200))
     """
     assert tab.run(nameless) == []
+    tab.run("document.querySelectorAll('.gallery-item')[1].click()")
+    tab.wait(f"{LINKS}.length === 3")
+    assert [each for each in tab.run(CONTRASTS.replace(HALF, "")) if each[0] < 4.5] == []  # AA for text of any size
     labels = tab.run("document.body.innerText")
     for label in ("Photo", "Mesh", "Texture", "Files", "Coefficients by group", "Time by stage", "Examples"):
         assert label in labels

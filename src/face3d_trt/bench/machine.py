@@ -11,6 +11,7 @@ from pathlib import Path
 from face3d_trt.bench.records import Machine
 from face3d_trt.engine.gpu import visible_gpus
 from face3d_trt.errors import MissingError
+from face3d_trt.monitor.nvml import NvmlGpu
 
 PACKAGES = (
     "numpy",
@@ -26,6 +27,8 @@ PACKAGES = (
     "tensorrt",
     "tensorrt-rtx",
 )
+_BUSY_CORES = 0.3  # of the cores that others may use before it is said
+_BUSY_GPU = 0.05  # of the time of a GPU, likewise
 
 
 def machine(device: int | None) -> Machine:
@@ -63,9 +66,22 @@ def resident_bytes() -> int | None:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def load() -> float:
-    """How many processes wanted a core over the last minute."""
-    return os.getloadavg()[0]
+def others(device: int | None) -> str | None:
+    """What else is at work where a run is to measure, in words; None: nothing, or nobody can say.
+
+    Args:
+        device: Index of the GPU; None: the CPU.
+    """
+    if device is not None:
+        try:
+            with NvmlGpu(device) as gpu:
+                share = gpu.read().utilization or 0.0
+        except MissingError:
+            return None
+        return f"something else keeps GPU {device} busy {share:.0%} of the time" if share > _BUSY_GPU else None
+    wanting = os.getloadavg()[0]  # over the last minute
+    busy = wanting > _BUSY_CORES * len(os.sched_getaffinity(0))
+    return f"{wanting:.1f} processes want a core besides this one" if busy else None
 
 
 def _packages() -> dict[str, str]:

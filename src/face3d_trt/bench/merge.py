@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from face3d_trt.bench.machines import NOT_KNOWN, machine_name, same_machine
 from face3d_trt.bench.medians import median_row
 from face3d_trt.bench.records import BenchFile, Ceilings, LayerProfile, Machine, Row, Work
+from face3d_trt.errors import UsageError
 
 if TYPE_CHECKING:
     from face3d_trt.bench.records import Arithmetic, Mode
@@ -92,10 +93,19 @@ class Group:
         return tuple(newest[key] for key in sorted(newest))
 
 
-def merge(files: Iterable[BenchFile]) -> tuple[Group, ...]:
-    """Put together what belongs together, in the order in which machines and models first appear."""
+def merge(files: Iterable[BenchFile], *, any_weights: bool = False) -> tuple[Group, ...]:
+    """Put together what belongs together, in the order in which machines and models first appear.
+
+    Args:
+        files: Of any machines and models.
+        any_weights: Whether all models are one network, of whatever weights. Speed and memory do not depend on them;
+            errors do, and are kept of the newest run's weights alone.
+
+    Raises:
+        UsageError: `any_weights`, and the runs counted different work: they are of different networks.
+    """
     groups = []
-    for alike in _alike(sorted(files, key=lambda file: file.created)):
+    for alike in _alike(sorted(files, key=lambda file: file.created), any_weights=any_weights):
         sizes = dict.fromkeys((row.height, row.width, row.outputs) for file in alike for row in file.rows)
         groups += [_group(alike, *size) for size in sizes]
     return tuple(groups)
@@ -108,19 +118,36 @@ def same_model(one: BenchFile, other: BenchFile) -> bool:
     return one.model == other.model
 
 
-def _alike(files: Sequence[BenchFile]) -> list[list[BenchFile]]:
+def _alike(files: Sequence[BenchFile], *, any_weights: bool) -> list[list[BenchFile]]:
     """Files of one machine and one model. A run that knows no hash joins the only model of its machine."""
     found: list[list[BenchFile]] = []
     for file in sorted(files, key=lambda each: each.model_sha256 is None):
         here = [group for group in found if all(same_machine(file.machine, each.machine) for each in group)]
-        own = [group for group in here if any(same_model(file, each) for each in group)]
+        own = here if any_weights else [group for group in here if any(same_model(file, each) for each in group)]
         if not own and file.model_sha256 is None and len(here) == 1:
             own = here
         if own:
             own[0].append(file)
         else:
             found.append([file])
-    return [sorted(group, key=lambda each: each.created) for group in found]
+    ordered = [sorted(group, key=lambda each: each.created) for group in found]
+    return [_of_newest_weights(group) for group in ordered] if any_weights else ordered
+
+
+def _of_newest_weights(files: Sequence[BenchFile]) -> list[BenchFile]:
+    """Runs of one network in the order of time; those of other weights than the newest lose their errors."""
+    counted = {file.work.model_dump_json() for file in files if file.work is not None}
+    if len(counted) > 1:
+        raise UsageError(
+            "--any-weights was given runs of different networks: the operations that they counted differ",
+            allowed="runs of one architecture at one size",
+        )
+    newest = files[-1]
+    return [file if same_model(file, newest) else _without_errors(file) for file in files]
+
+
+def _without_errors(file: BenchFile) -> BenchFile:
+    return file.model_copy(update={"rows": tuple(row.model_copy(update={"error": None}) for row in file.rows)})
 
 
 def _group(files: Sequence[BenchFile], height: int, width: int, outputs: Literal["coeffs", "mesh"]) -> Group:
@@ -135,13 +162,12 @@ def _group(files: Sequence[BenchFile], height: int, width: int, outputs: Literal
         for file in files
         if any((row.height, row.width, row.outputs) == (height, width, outputs) for row in file.rows)
     ]
-    hashes = [file.model_sha256 for file in own if file.model_sha256]
-    named = next((file for file in own if file.model_sha256), own[0])
+    named = next((file for file in reversed(own) if file.model_sha256), own[0])
     ordered = sorted(runs.items(), key=lambda item: (_order(item[0][0].backend), *_rest(item[0])))
     return Group(
         machine=_machine([file.machine for file in own]),
         model=named.model,
-        model_sha256=hashes[0] if hashes else None,
+        model_sha256=named.model_sha256,
         height=height,
         width=width,
         outputs=outputs,
@@ -182,6 +208,9 @@ def _notes(files: Sequence[BenchFile]) -> Iterable[str]:
     if any(file.model_sha256 is None for file in files) and any(file.model_sha256 for file in files):
         names = ", ".join(sorted({file.model for file in files if file.model_sha256 is None}))
         yield f"A run did not know its checkpoint's hash ({names}); it is taken to be of the same model."
+    if len({file.model_sha256 for file in files if file.model_sha256}) > 1:
+        models = dict.fromkeys(f"{file.model} ({(file.model_sha256 or 'no hash')[:12]})" for file in files)
+        yield f"Runs of several weights are put together here: {', '.join(models)}. Errors are those of the last."
     for package in _FRAMEWORKS:
         versions = {version for file in files if (version := file.machine.packages.get(package))}
         if len(versions) > 1:

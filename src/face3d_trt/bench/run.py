@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from face3d_trt.bench.child import Begun, Done, Failed, Job, Measured, Profiled, Started, run, skipped
 from face3d_trt.bench.choose import Planned, choose
-from face3d_trt.bench.machine import load, machine
+from face3d_trt.bench.machine import machine, others
 from face3d_trt.bench.registry import BACKENDS
 from face3d_trt.bench.results import Results, key_of
 from face3d_trt.bench.spawn import Child, Ended, TimedOut, until
@@ -32,7 +32,6 @@ SETUP_S = 180.0  # of a case, unless something is compiled
 MEASURE_S = 180.0  # of a case beyond its pace: pictures for the error, calls of seconds on a CPU
 PROFILE_S = 120.0
 _RESTARTS = 3  # of a backend whose process ended at some case; the next case gets a new one
-_BUSY = 0.3  # of the cores that others may use before it is said
 
 
 def run_bench(options: BenchOptions, report: Reporter = SILENT) -> BenchFile:
@@ -54,8 +53,8 @@ def run_bench(options: BenchOptions, report: Reporter = SILENT) -> BenchFile:
     results = Results.begin(options, subject, machine(device), begun, report)
     with tempfile.TemporaryDirectory(prefix="face3d-bench-") as folder:
         planned = choose(options, subject, device, Path(folder), report)
-        if (busy := load()) > _BUSY * results.file.machine.cores and device is None:
-            report.warn(f"{busy:.1f} processes want a core besides this one: figures of a busy machine vary")
+        if (working := others(device)) is not None:
+            report.warn(f"{working}: figures of a busy machine vary")
         truth = find_truth(options, subject, report)
         if options.ceilings:  # first, so that a run that is cut off has them: without them no row has a bound
             results.add_roofline(subject, options, device, deadline, report)

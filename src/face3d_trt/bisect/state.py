@@ -100,6 +100,10 @@ def kept_state(path: Path | None, key: str, report: Reporter = SILENT) -> Iterat
         yield state
     except BaseException:
         state.save()
+        if path is not None and state.nodes:
+            report.stage(
+                f"kept       {path}: {len(state.nodes)} nodes are measured; the same command goes on from there"
+            )
         raise
     if path is not None:
         path.unlink(missing_ok=True)

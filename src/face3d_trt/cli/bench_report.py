@@ -31,6 +31,14 @@ def command(
             help="Put the tables between the marks of this document, and the plots beside it or in --plots.",
         ),
     ] = None,
+    any_weights: Annotated[
+        bool,
+        typer.Option(
+            "--any-weights",
+            help="Put runs of one network with other weights together: speed does not depend on them. Errors shown are "
+            "those of the newest weights.",
+        ),
+    ] = False,
 ) -> None:
     """Merge runs, also of several interpreters and machines, into tables and plots.
 
@@ -42,7 +50,7 @@ def command(
 
     limit_ms = None if latency_limit is None else parse_milliseconds(latency_limit)
     shown = shown_command(shlex.join(["face3d-trt", *sys.argv[1:]]))
-    options = ReportOptions(output, doc, plots, limit_ms, shown)
+    options = ReportOptions(output, doc, plots, limit_ms, shown, any_weights)
     sections, written = write_report(options, [read_run(path) for path in runs])
     for section in sections:
         typer.echo(section.title)

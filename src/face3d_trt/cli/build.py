@@ -142,7 +142,7 @@ def _until_passes(
 ) -> BuildOptions:
     """The options of the try that passes, after a table of all tries."""
     from face3d_trt.bisect.show import TRIES_WIDTH, show_tries
-    from face3d_trt.bisect.until import until_passes
+    from face3d_trt.bisect.until import fewest_beyond, until_passes
     from face3d_trt.cli.console import results
     from face3d_trt.engine.flavour import find_flavour
     from face3d_trt.engine.typed import takes_of, unneeded
@@ -154,9 +154,11 @@ def _until_passes(
     outcome = until_passes(options, takes, until, None if typed_only else find_flavour(report), report)
     show_tries(outcome, results(TRIES_WIDTH))
     if outcome.options is None:
+        more = fewest_beyond(outcome, until.most)
+        hint = "--most with more nodes" if more is None else f"--most {len(more.kept)}, which {more.method} needs"
         raise BuildError(
             f"no int8 graph passes with at most {until.most} nodes kept higher; nothing was left under {options.plan}",
-            allowed="better calibration pictures, --most with more nodes, or --fp16",
+            allowed=f"better calibration pictures, {hint}, or --fp16",
             run="face3d-trt build --fp16",
         )
     return outcome.options

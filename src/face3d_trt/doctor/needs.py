@@ -98,7 +98,7 @@ EXTRAS: dict[str, tuple[Need, ...]] = {
         Need("uvicorn", "0.35"),
         Need("uvloop", "0.21"),
     ),
-    "ui": (Need("gradio", "6.20", "7"),),
+    "ui": (Need("gradio", "6.31", "7"),),
     "ray": (Need("ray", "2.60"),),
     "decode-gpu": (Need("nvidia-nvimgcodec-cu13", "0.9"), Need("nvidia-nvjpeg", "13")),
     "rtx": (TENSORRT_RTX,),

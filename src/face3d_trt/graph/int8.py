@@ -12,6 +12,7 @@ import numpy as np
 
 from face3d_trt.graph.counts import operations
 from face3d_trt.graph.fp16 import Typed
+from face3d_trt.graph.keep import keep_higher
 from face3d_trt.graph.modelopt import Room, modelopt_room
 from face3d_trt.records import KeptNode
 from face3d_trt.report import SILENT, Reporter
@@ -34,10 +35,16 @@ class Levers:
         searched: Pictures of the range search; twice as many change the error by less than a twentieth.
         spared: Share of the multiply-adds that may stay higher where that helps most: in a ResNet the heads, which
             read pooled features.
+        spared_reads: Share of the int8 activations, each counted as often as it is read, that additions and poolings
+            may read in higher precision where that helps most: in a ResNet50 the last three of them.
+        worth: Relative error of the output, by such an addition or pooling alone, from which that is done. Errors add
+            as squares, so 3 % is a tenth of the 10 % that the gate allows.
     """
 
     searched: int = 12
     spared: float = 0.005
+    spared_reads: float = 0.02
+    worth: float = 0.03
 
 
 def to_int8(
@@ -84,27 +91,42 @@ def _by_output(
 ) -> Typed:
     from face3d_trt.faces.tensor import to_input
     from face3d_trt.graph.macs import multiply_adds
-    from face3d_trt.graph.ranges import find_ranges, spare
+    from face3d_trt.graph.ranges import find_ranges
+    from face3d_trt.graph.spare import spare_convolutions, spare_readers
 
     # which tensors ModelOpt quantizes does not depend on the pictures
     tensors = quantized_tensors(_insert(network, image, crops[:1], room, method="max", high_precision="fp32"))
     seen = crops[: levers.searched]
-    ranges = find_ranges(network, image, tensors, to_input(seen, "float32"), report)
-    spared = spare(network, ranges, multiply_adds(network, *crops.shape[1:3]), levers.spared)
+    pictures = to_input(seen, "float32")
+    ranges = find_ranges(network, image, tensors, pictures, report)
+    spared = spare_convolutions(network, ranges, multiply_adds(network, *crops.shape[1:3]), levers.spared)
+    read = spare_readers(
+        network, image, ranges, pictures, allowed=levers.spared_reads, worth=levers.worth, report=report
+    )
     quantized = _insert(
         network, image, crops[:1], room, method="max", high_precision=high_precision, excluded=tuple(spared)
     )
     set_ranges(quantized, {name: found.widest for name, found in ranges.items()})
+    # an addition that ModelOpt is told to leave out still reads the pair that the next convolution reads
+    quantized = keep_higher(quantized, network, read)
     note = (
         f"{len(ranges)} ranges by what the output loses on {len(seen)} faces; "
         f"{len(spared)} small convolutions left in {high_precision}"
     )
+    note += f", and {len(read)} additions or poolings" if read else ""
     reasons = {
         name: f"its input loses {loss**0.5:.1%} in int8, and it does {share:.3%} of the multiply-adds"
         for name, (loss, share) in spared.items()
     }
     kept = [
         KeptNode(node=each.node, reason=reasons.get(each.node, each.reason)) for each in _kept(quantized, room.lines)
+    ]
+    kept += [
+        KeptNode(
+            node=name,
+            reason=f"alone it changes the output by {loss**0.5:.1%} in int8, and reads {share:.1%} of the activations",
+        )
+        for name, (loss, share) in read.items()
     ]
     return Typed(quantized, tuple(kept), note)
 

@@ -1,4 +1,4 @@
-"""Multiply-adds: which part of a network's arithmetic an operation is."""
+"""Multiply-adds and activations: which part of a network's work an operation is."""
 
 from __future__ import annotations
 
@@ -19,18 +19,7 @@ def multiply_adds(network: ModelProto, height: int = 224, width: int = 224) -> d
         height: Of the picture, px.
         width: Of the picture, px.
     """
-    from onnx import shape_inference
-
-    fixed = type(network)()
-    fixed.CopyFrom(network)
-    dimensions = fixed.graph.input[0].type.tensor_type.shape.dim
-    for dimension, size in zip(dimensions, (1, 3, height, width), strict=False):
-        dimension.dim_value = size
-    graph = shape_inference.infer_shapes(fixed).graph
-    sizes = {
-        value.name: math.prod(dimension.dim_value for dimension in value.type.tensor_type.shape.dim[2:])
-        for value in (*graph.value_info, *graph.output)
-    }
+    sizes = {name: math.prod(shape[2:]) for name, shape in _shapes(network, height, width).items()}
     weights = {tensor.name: math.prod(tensor.dims) for tensor in network.graph.initializer}
     counted = {}
     for node in network.graph.node:
@@ -39,6 +28,33 @@ def multiply_adds(network: ModelProto, height: int = 224, width: int = 224) -> d
         elif node.op_type in ("Gemm", "MatMul") and node.input[1] in weights:
             counted[node.name] = weights[node.input[1]]
     return counted
+
+
+def activation_sizes(network: ModelProto, height: int = 224, width: int = 224) -> dict[str, int]:
+    """Values of each activation of one picture, by name; of the input too.
+
+    Args:
+        network: float32.
+        height: Of the picture, px.
+        width: Of the picture, px.
+    """
+    return {name: math.prod(shape) for name, shape in _shapes(network, height, width).items()}
+
+
+def _shapes(network: ModelProto, height: int, width: int) -> dict[str, list[int]]:
+    """For one picture; 0 where a size is not known."""
+    from onnx import shape_inference
+
+    fixed = type(network)()
+    fixed.CopyFrom(network)
+    dimensions = fixed.graph.input[0].type.tensor_type.shape.dim
+    for dimension, size in zip(dimensions, (1, 3, height, width), strict=False):
+        dimension.dim_value = size
+    graph = shape_inference.infer_shapes(fixed).graph
+    return {
+        value.name: [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
+        for value in (*graph.value_info, *graph.output, *graph.input)
+    }
 
 
 def int8_share(network: ModelProto, typed: ModelProto) -> float:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from face3d_trt.faces.collect import FaceSet
 
-PASS_VERSION = 3  # raise it when the passes give another graph for the same inputs
+PASS_VERSION = 4  # raise it when the passes give another graph for the same inputs
 _MODULES = {
     "nvidia-modelopt": "modelopt",
     "onnx": "onnx",

@@ -7,6 +7,7 @@ the range is taken at which the output changes least. Only what lies after the t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -67,16 +68,24 @@ def find_ranges(
     values = Probe(network, looked).run({image: pictures})
     found: dict[str, Range] = {}
     for done, (tensor, (rest, needed)) in enumerate(rests.items(), 1):
-        probe = Probe(rest, [output])
         given = {name: values[name] for name in (tensor, *needed)}
-
-        def loss(widest: float, probe: Probe = probe, given: dict[str, np.ndarray] = given) -> float:
-            scale = np.array(widest / 127, np.float32)
-            return output_loss(probe.run({**given, _SCALE: scale})[output], values[output])
-
+        loss = functools.partial(loss_at, Probe(rest, [output]), given, values[output])
         found[tensor] = _search(np.abs(values[tensor]).ravel(), loss)
         report.progress("searching ranges", done, len(searched))
     return found | {name: Range(found[after_pool].widest, 0.0) for name, after_pool in pooled.items()}
+
+
+def loss_at(probe: Probe, given: dict[str, np.ndarray], exact: np.ndarray, widest: float) -> float:
+    """`output_loss` with a tensor rounded.
+
+    Args:
+        probe: Of what `after` gives; its one tensor is the network's output.
+        given: The tensor, and what else that needs.
+        exact: The output without rounding.
+        widest: The absolute value that becomes 127.
+    """
+    changed = probe.run({**given, _SCALE: np.array(widest / 127, np.float32)})
+    return output_loss(changed[probe.tensors[0]], exact)
 
 
 def output_loss(changed: np.ndarray, exact: np.ndarray) -> float:
@@ -115,8 +124,15 @@ def _search(values: np.ndarray, loss: Callable[[float], float]) -> Range:
     return Range(best(), seen[best()])
 
 
-def after(network: ModelProto, tensor: str) -> tuple[ModelProto, tuple[str, ...]]:
+def after(
+    network: ModelProto, tensor: str, readers: Collection[str] | None = None
+) -> tuple[ModelProto, tuple[str, ...]]:
     """What depends on `tensor`, with `tensor` rounded to int8 first.
+
+    Args:
+        network: float32.
+        tensor: An activation.
+        readers: Nodes that read the rounded one; None: all that read it.
 
     Returns:
         The rest of the network, whose inputs are `tensor`, the scale `range/scale` and what else it needs; and the
@@ -128,7 +144,7 @@ def after(network: ModelProto, tensor: str) -> tuple[ModelProto, tuple[str, ...]
     for node in network.graph.node:
         if reached.intersection(node.input):
             reached.update(node.output)
-            nodes.append(_renamed(node, tensor))
+            nodes.append(_renamed(node, tensor) if readers is None or node.name in readers else node)
     stored = {value.name for value in network.graph.initializer}
     used = dict.fromkeys(name for node in nodes for name in node.input if name)
     needed = tuple(name for name in used if name not in reached | stored | {_ROUNDED, tensor})
@@ -160,33 +176,3 @@ def _renamed(node: NodeProto, tensor: str) -> NodeProto:
     copy.CopyFrom(node)
     copy.input[:] = [_ROUNDED if name == tensor else name for name in node.input]
     return copy
-
-
-def spare(
-    network: ModelProto, ranges: dict[str, Range], costs: dict[str, int], allowed: float
-) -> dict[str, tuple[float, float]]:
-    """The convolutions that are worth more in higher precision: much loss at their input, few multiply-adds.
-
-    Args:
-        network: float32.
-        ranges: Of the activations.
-        costs: Multiply-adds of each convolution.
-        allowed: Share of all multiply-adds that may leave int8.
-
-    Returns:
-        For each such convolution: loss at its input, and its share of the multiply-adds.
-    """
-    total = sum(costs.values())
-    readers: dict[str, Collection[str]] = {
-        tensor: [node.name for node in network.graph.node if node.name in costs and node.input[0] == tensor]
-        for tensor in ranges
-    }
-    share = {tensor: sum(costs[name] for name in names) / total for tensor, names in readers.items() if names}
-    spared: dict[str, tuple[float, float]] = {}
-    left = allowed
-    for tensor in sorted(share, key=lambda tensor: (-ranges[tensor].loss / max(share[tensor], 1e-12), tensor)):
-        if ranges[tensor].loss == 0 or share[tensor] > left:
-            break  # the next ones give less for their multiply-adds
-        left -= share[tensor]
-        spared |= {name: (ranges[tensor].loss, costs[name] / total) for name in readers[tensor]}
-    return spared

@@ -79,6 +79,9 @@ class PrecisionLimits(BaseModel):
     def _known_measures(cls, value: dict[str, MeaningLimit]) -> dict[str, MeaningLimit]:
         if unknown := sorted(set(value) - set(MEASURES)):
             raise ValueError(f"unknown measures {unknown}; known are {', '.join(MEASURES)}")
+        for name, limit in value.items():
+            if MEASURES[name].better == "low" and any((each or 0) < 0 for each in limit.model_dump().values()):
+                raise ValueError(f"{name} is an error, which is never below 0")
         return value
 
     def of(self, measure: Literal["relative", "row", "cosine"], key: str) -> float:

@@ -127,7 +127,7 @@ class TritonOptions:
         for name, plan in self.models:
             if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
                 raise UsageError(
-                    f"{name!r} is no name of a model" + ("" if self.names else f"; it comes from {plan}"),
+                    f"{name!r} is no name of a model" + ("" if self.names else f"; it comes from {str(plan)!r}"),
                     allowed=f"--name: at most {LONGEST_NAME} letters, digits, `.`, `_`, `-`; a letter or digit first",
                 )
             if name in seen:

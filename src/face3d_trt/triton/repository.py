@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from face3d_trt import __version__
 from face3d_trt.errors import PlanError, UsageError
-from face3d_trt.files import output_lock, storage_errors, write_text
+from face3d_trt.files import output_lock, storage_errors
 from face3d_trt.records import Manifest, manifest_path
 from face3d_trt.report import SILENT, Reporter
 from face3d_trt.runtime.plans import open_plan
 from face3d_trt.triton.config import MODEL_FILE, Config, body_of, model_config
-from face3d_trt.triton.staging import Staged, clear_leftovers, put_plan, swap_in
+from face3d_trt.triton.staging import Staged, bytes_beside, clear_leftovers, plan_beside, swap_in
 from face3d_trt.triton.versions import next_version, versions
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def write_repository(options: TritonOptions, report: Reporter = SILENT) -> tuple
     """
     repository = options.repository
     if os.path.lexists(repository) and not os.path.isdir(repository):
-        raise UsageError(f"{repository} is a file", allowed="a folder, which is made if it is not there")
+        raise UsageError(f"{repository} is not a folder", allowed="a folder, which is made if nothing is there")
     models = [_check(name, plan, options, report) for name, plan in options.models]
     written = []
     for model in models:
@@ -111,7 +111,7 @@ def _check(name: str, plan: Path, options: TritonOptions, report: Reporter) -> _
 
 def _write(model: _Model, folder: Path, options: TritonOptions, report: Reporter) -> Written:
     if os.path.lexists(folder) and not os.path.isdir(folder):
-        raise UsageError(f"{folder} is a file, not a model's folder", allowed="--name with another name")
+        raise UsageError(f"{folder} is not a folder, so no model can lie there", allowed="--name with another name")
     there = versions(folder)
     version = options.version or next_version(there, folder)
     target = folder / str(version)
@@ -124,25 +124,36 @@ def _write(model: _Model, folder: Path, options: TritonOptions, report: Reporter
     if version in served:
         _check_others(model, folder, [each for each in served if each != version], options, report)
     text = _new_config(model, folder / CONFIG_FILE, version in served, options, report)
-    with ExitStack() as stack:
-        fresh = not folder.exists()
-        clear_leftovers(folder, target)
-        staged = stack.enter_context(Staged(folder if fresh else target))
-        inside = staged.path / str(version) if fresh else staged.path
-        inside.mkdir(exist_ok=True)
-        manifest = put_plan(model.plan, inside / MODEL_FILE, options.link, report)
-        if manifest != model.manifest:
-            raise PlanError(f"{model.plan} was replaced while it was read", run="the same command again")
-        if fresh and text is not None:
-            write_text(staged.path / CONFIG_FILE, text)
-        swap_in(staged)
-        if not fresh and text is not None:
-            write_text(folder / CONFIG_FILE, text)
+    clear_leftovers(folder, target)
+    _put(model, target, text, options, report)
     if version not in served:
         report.warn(f"Triton will not serve version {version} of {model.name}, but {_listed(served)}")
-    beside = [each for each in there if each != version]
-    report.stage(f"written   {target / MODEL_FILE}" + (f", beside {_listed(beside)}" if beside else ""))
+    others = [each for each in there if each != version]
+    report.stage(f"written   {target / MODEL_FILE}" + (f", beside {_listed(others)}" if others else ""))
     return Written(model.name, version, target / MODEL_FILE, model.manifest, model.config)
+
+
+def _put(model: _Model, target: Path, text: str | None, options: TritonOptions, report: Reporter) -> None:
+    """A version's folder, and the configuration where it is to be written; all on the disk before a folder is made."""
+    folder = target.parent
+    fresh = not folder.exists()
+    outer = folder if fresh else target
+    with ExitStack() as stack:
+        plan, manifest = stack.enter_context(plan_beside(model.plan, outer, options.link, report))
+        if manifest != model.manifest:
+            raise PlanError(f"{model.plan} was replaced while it was read", run="the same command again")
+        record = stack.enter_context(bytes_beside(manifest.to_json(), outer))
+        config = None if text is None else stack.enter_context(bytes_beside(text.encode(), outer))
+        staged = stack.enter_context(Staged(outer))
+        inside = staged.path / target.name if fresh else staged.path
+        inside.mkdir(exist_ok=True)
+        os.rename(plan, inside / MODEL_FILE)
+        os.rename(record, manifest_path(inside / MODEL_FILE))
+        if fresh and config is not None:
+            os.rename(config, staged.path / CONFIG_FILE)
+        swap_in(staged)
+        if not fresh and config is not None:
+            os.replace(config, folder / CONFIG_FILE)
 
 
 def _served(after: list[int], options: TritonOptions) -> list[int]:

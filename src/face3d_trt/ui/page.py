@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from face3d_trt.errors import Face3DError, ImageError
+from face3d_trt.ui.script import PLACE
 from face3d_trt.ui.words import COLUMNS, about_weights, refusal, rows, shares, summary
 from face3d_trt.ui.work import COEFFS, GLB, TEXTURE, ZIP
 
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 
 TITLE = "face3d-trt"
 MOST_WAITING = 16  # photos; who comes then is told that the queue is full
-_SWEEP_S, _KEEP_S = 60, 1800  # every minute, files that are older than half an hour
+_SWEEP_S, _KEEP_S = 60, 600  # every minute, files that are older than ten; a result is 4 MB
 _START = "Choose a photo, take one, or click an example."
 _CAMERA = (76, 86, None)  # degrees around and down; a little from the side, so that one sees a solid
 _WIDTHS = ["21%", "8%", "11%", "12%", "11%", "37%"]  # of COLUMNS
 CSS = """
 #message { min-height: 3em; }
+#refused { font-weight: bold; }
+#early:has(#refused[hidden]), #files .label-clear-button { display: none; }
+.dark #files a { color: #93c5fd; }
 #message p, #weights p { overflow-wrap: anywhere; }
 """
 _log = logging.getLogger("face3d_trt.ui")
@@ -45,6 +49,7 @@ def make_page(gr: Any, work: PhotoWork, folder: Path) -> Any:
         with gr.Row():
             with gr.Column(scale=2, min_width=300):
                 photo = _photo(gr)
+                gr.HTML(PLACE, elem_id="early")
                 message = gr.Markdown(_START, elem_id="message")
                 gr.Examples(_examples(), photo, label="Examples", cache_examples=False, api_visibility="private")
             with gr.Column(scale=3, min_width=300):

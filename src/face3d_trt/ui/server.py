@@ -59,6 +59,7 @@ def _app(gradio: Any, work: PhotoWork, folder: Path, options: UiOptions) -> Any:
     from fastapi import FastAPI
 
     from face3d_trt.ui.page import CSS, make_page
+    from face3d_trt.ui.script import head
 
     app = FastAPI(openapi_url=None)
     app.add_middleware(Guard, most=options.max_bytes + _FORM_ROOM)  # type: ignore[arg-type, unused-ignore]
@@ -67,6 +68,7 @@ def _app(gradio: Any, work: PhotoWork, folder: Path, options: UiOptions) -> Any:
         app, make_page(gradio, work, folder), "/", server_name=options.host, footer_links=[], run_history=False,
         show_error=False, max_file_size=options.max_bytes, ssr_mode=False, enable_monitoring=False, pwa=False,
         mcp_server=False, theme=gradio.themes.Default(**fonts), css=CSS,
+        head=head(options.max_bytes),
     )  # fmt: skip
 
 
@@ -135,5 +137,4 @@ def _environment(folder: Path) -> dict[str, str]:
         "GRADIO_SHARE": "False",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_OFFLINE": "1",
-        "ORT_DISABLE_TELEMETRY": "1",  # ONNX Runtime's wheels report to their maker otherwise
     }

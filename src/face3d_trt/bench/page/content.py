@@ -77,19 +77,22 @@ class Section:
     facts: tuple[tuple[str, str], ...]
 
 
-def sections(files: Sequence[BenchFile], *, limit_ms: float | None = None, draw: bool = True) -> tuple[Section, ...]:
+def sections(
+    files: Sequence[BenchFile], *, limit_ms: float | None = None, draw: bool = True, any_weights: bool = False
+) -> tuple[Section, ...]:
     """What to say of some runs.
 
     Args:
         files: At least one.
         limit_ms: A latency that 99 of 100 calls are to keep; None: no batch is recommended.
         draw: Whether plots are wanted.
+        any_weights: Whether runs of one network with other weights belong together.
 
     Raises:
         MissingError: Plots are wanted and matplotlib is not installed.
     """
     found: list[Section] = []
-    for group in merge(files):
+    for group in merge(files, any_weights=any_weights):
         size = "" if (group.height, group.width) == (224, 224) else f"-{group.height}x{group.width}"
         kind = "" if group.outputs == "coeffs" else f"-{group.outputs}"
         anchor = f"{slug(group.machine.gpu or group.machine.cpu)}{size}{kind}"

@@ -37,6 +37,7 @@ class ReportOptions:
         plots: A folder for the plots as SVG files; None: none, or beside `document`.
         limit_ms: A latency that 99 of 100 calls are to keep.
         command: That was run, to be shown.
+        any_weights: Whether runs of one network with other weights belong together.
     """
 
     output: Path | None = None
@@ -44,6 +45,7 @@ class ReportOptions:
     plots: Path | None = None
     limit_ms: float | None = None
     command: str = ""
+    any_weights: bool = False
 
 
 def write_report(options: ReportOptions, runs: Sequence[BenchFile]) -> tuple[tuple[Section, ...], tuple[Path, ...]]:
@@ -59,11 +61,12 @@ def write_report(options: ReportOptions, runs: Sequence[BenchFile]) -> tuple[tup
     Raises:
         MissingError: A package is not installed.
         StorageError: A file cannot be written.
-        UsageError: The output's name ends in neither .html nor .md, or nothing is wanted.
+        UsageError: The output's name ends in neither .html nor .md, or nothing is wanted; or runs of different networks
+            were to be put together.
     """
     html = _check(options)
     drawn = html or options.plots is not None or options.document is not None
-    found = sections(runs, limit_ms=options.limit_ms, draw=drawn)
+    found = sections(runs, limit_ms=options.limit_ms, draw=drawn, any_weights=options.any_weights)
     folder = options.plots or (options.document.parent if options.document is not None else None)
     pictures = _pictures(found, folder) if folder is not None else {}
     contents = [(path, svg.encode()) for named in pictures.values() for path, svg, _ in named]
