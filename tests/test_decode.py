@@ -52,6 +52,26 @@ def test_normals_and_light(morphable: MorphableModel, coeffs: torch.Tensor) -> N
     np.testing.assert_allclose(lit.clip(0, 1), renderer.colours(torch.from_numpy(upright))[1].numpy(), atol=1e-3)
 
 
+def test_a_normal_is_undefined_where_so_small_a_move_can_turn_it_round(morphable: MorphableModel) -> None:
+    decoder, rng = Decoder.of(morphable), np.random.default_rng(0)
+    shape = decoder.mean_shape.reshape(1, -1, 3).astype(np.float64)
+    middle = int(decoder.keypoints[30])
+    assert not decoder.undefined(shape, 1e-4)[0, middle]
+    around = np.unique(decoder.triangles[(decoder.triangles == middle).any(axis=1)])
+    line = np.linspace(0, 0.1, len(around))[:, None] * [1.0, 0, 0]
+    shape[0, around] = shape[0, middle] + line + rng.normal(0, 1e-5, line.shape)  # all nearly on it
+    found = decoder.undefined(shape, 1e-4)[0]
+    assert found[middle]
+    assert found.mean() < 0.01
+    turned = np.zeros(found.shape, bool)
+    for _ in range(20):
+        step = rng.normal(size=shape.shape)
+        moved = shape + 1e-4 * step / np.linalg.norm(step, axis=-1, keepdims=True)
+        turned |= (decoder.normals(shape) * decoder.normals(moved)).sum(axis=-1)[0] < 0
+    assert turned[middle]
+    assert not (turned & ~found).any()
+
+
 def test_arrays_of_another_kind_are_told_apart(morphable: MorphableModel) -> None:
     decoder = Decoder.of(morphable)
     arrays = {name: getattr(decoder, name) for name in decoder.names()}

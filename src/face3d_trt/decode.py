@@ -112,9 +112,34 @@ class Decoder:
         owners = self.triangles.reshape(-1)
         total = np.empty(shape.shape)
         for row, axis in np.ndindex(len(shape), 3):
-            shares = np.repeat(flat[row, :, axis], 3)
-            total[row, :, axis] = np.bincount(owners, weights=shares, minlength=self.vertices)
+            total[row, :, axis] = _per_vertex(owners, flat[row, :, axis], self.vertices)
         return np.asarray(total / np.maximum(np.linalg.norm(total, axis=-1, keepdims=True), 1e-12))
+
+    def undefined(self, shape: Array, moved: float) -> Array:
+        """Vertices without a normal to speak of, (batch, V, 3) -> (batch, V) bool.
+
+        Where the surface folds, its triangles' normals cancel, and what is left turns with any rounding. Moving the
+        corners by `moved` changes the sum of a vertex's triangles, twice their areas along their normals, by at most
+        `moved` times the sum of their perimeters; where that is more than the sum itself, the normal has no direction.
+
+        Args:
+            shape: Head space.
+            moved: How far, 1.0 = 100 mm.
+        """
+        a, b, c = (shape[:, self.triangles[:, corner]] for corner in range(3))
+        flat = np.cross(b - a, c - a)
+        around = sum(np.linalg.norm(edge, axis=-1) for edge in (b - a, c - b, a - c))
+        owners = self.triangles.reshape(-1)
+        found = np.empty(shape.shape[:2], bool)
+        for row in range(len(shape)):
+            total = [_per_vertex(owners, flat[row, :, axis], self.vertices) for axis in range(3)]
+            found[row] = moved * _per_vertex(owners, around[row], self.vertices) > np.linalg.norm(total, axis=0)
+        return found
+
+
+def _per_vertex(owners: Array, of_triangles: Array, vertices: int) -> Array:
+    """Sums over each vertex's triangles: their corners (F * 3,), a value of each (F,) -> (V,)."""
+    return np.bincount(owners, weights=np.repeat(of_triangles, 3), minlength=vertices)
 
 
 def pose(shape: Array, coeffs: Array) -> Array:

@@ -106,13 +106,15 @@ def test_the_default_method_keeps_the_graph_and_loses_less_than_the_largest_valu
     assert found.network.graph.input[0] == network.graph.input[0]
 
 
-def test_a_spared_addition_reads_no_rounded_value_and_is_listed() -> None:
+@pytest.mark.parametrize("high_precision", ["fp16", "fp32"])
+def test_a_spared_addition_reads_no_rounded_value_and_is_listed(high_precision: Literal["fp16", "fp32"]) -> None:
     """Whatever else reads the same activation, its convolution stays in int8."""
     network = _network()
     spoilt = Levers(spared_reads=1.0, worth=1e-6)
-    typed = to_int8(network, "input", crops(4), "output", high_precision="fp16", levers=spoilt)
+    typed = to_int8(network, "input", crops(4), "output", high_precision=high_precision, levers=spoilt)
     precisions = {each.name: each.precision for each in operations(typed.network)}
-    assert precisions["backbone.layer1.1/Add"] == "fp16"
+    assert precisions["backbone.layer1.1/Add"] == high_precision
+    assert run(typed.network, crops(1))[0].shape == (1, 257)
     assert precisions["backbone.layer1.1.conv1/Conv"] == "int8"
     reasons = {each.node: each.reason for each in typed.kept}
     assert "of the activations" in reasons["backbone.layer1.1/Add"]

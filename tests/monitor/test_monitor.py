@@ -6,8 +6,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -120,18 +122,39 @@ def test_a_gpu_that_is_not_there_is_said(fake) -> None:
         Gpus((0, 3))
 
 
+_FOREIGN = ('face3d_gpu_info{card="a"}', 'face3d_gpu_info{gpu="first",name="a"}', 'face3d_queue_length{queue="a"}')
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("<html></html>", "no text of Prometheus"), ("up 1\n", "no metrics of face3d-trt"), ("", "no metrics")],
+    [("<html></html>", "no text of Prometheus"), ("up 1\n", "no metrics of face3d-trt"), ("", "no metrics")]
+    + [(f"face3d_batch_size_count 1\n{each} 1\n", "not those of this version") for each in _FOREIGN],
 )
 def test_another_page_is_no_endpoint(text, problem) -> None:
     with pytest.raises(UsageError, match=problem):
         parse(text, 0.0)
 
 
+@pytest.mark.parametrize("text", [b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nup"])
+def test_a_server_of_another_kind_is_no_endpoint(text) -> None:
+    def answer() -> None:
+        link, _ = listener.accept()
+        with link:
+            link.recv(4096)
+            link.sendall(text)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(UsageError):
+            UrlSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read()
+        thread.join()
+
+
 def test_wrong_words_are_answered() -> None:
-    with pytest.raises(UsageError, match="address of an endpoint"):
-        UrlSource("localhost:9400")
+    for wrong in ("localhost:9400", "http://[::1"):
+        with pytest.raises(UsageError, match="address of an endpoint"):
+            UrlSource(wrong)
     with pytest.raises(UsageError, match="not both"):
         WatchOptions(url="http://localhost:9400", port=1)
     with pytest.raises(UsageError, match="too short"):

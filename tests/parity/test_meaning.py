@@ -14,6 +14,7 @@ from face3d_trt.decode import Decoder
 from face3d_trt.model.load import read_morphable
 from face3d_trt.model.morphable import MorphableModel
 from face3d_trt.names import GROUPS
+from face3d_trt.parity import meaning
 from face3d_trt.parity.meaning import MEASURES, Meter, find_similarity
 from face3d_trt.parity.portrait import Portrait, visible
 
@@ -139,6 +140,26 @@ def test_psnr_and_ssim_are_those_of_scikit_image_on_the_portrait(
     _, local = structural_similarity(one, two, data_range=1, channel_axis=-1, full=True)
     assert found["albedo_ssim"] == pytest.approx(local[inside].mean(), abs=1e-4)
     assert 0.5 < found["albedo_ssim"] < 0.9999
+
+
+def test_a_fold_of_the_surface_says_nothing_about_shading(
+    decoder: Decoder, face: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its normal turns with any rounding; before, one such face of 256 decided about an fp16 engine."""
+    mean = decoder.mean_shape.reshape(-1, 3).copy()
+    tip = int(decoder.keypoints[30])
+    ring = np.unique(decoder.triangles[(decoder.triangles == tip).any(axis=1)])
+    inner = np.unique(decoder.triangles[np.isin(decoder.triangles, ring).any(axis=1)])
+    mean[inner] = mean[tip] + np.linspace(0, 0.1, len(inner))[:, None] * np.float32([1, 0, 0])
+    meter = Meter(decoder, None)
+    meter.decoder = replace(decoder, mean_shape=mean.reshape(decoder.mean_shape.shape))
+    lit = np.zeros_like(face)
+    lit[:, GROUPS["lighting"]][:, 2::9] = 0.4  # from the front, so that it matters where a normal points
+    rounded = lit.copy()
+    rounded[:, GROUPS["identity"]] = 1e-4
+    assert meter.measure(lit, rounded)["shaded_psnr"][0] > 70
+    monkeypatch.setattr(meaning, "FOLD_MM", 0.0)
+    assert meter.measure(lit, rounded)["shaded_psnr"][0] < 50
 
 
 def test_rows_that_are_not_finite_are_the_worst_and_leave_the_others_alone(meter: Meter, face: np.ndarray) -> None:

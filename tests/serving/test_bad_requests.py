@@ -127,6 +127,7 @@ CASES: dict[str, tuple[int, Bad]] = {
     "a slow body": (408, lambda s: s.raw(post("/v1/coeffs", TYPE, BODY), CROP[:1000], 0.2)),
     "slow headers": (408, lambda s: s.raw(b"GET /healthz HTTP/1.1\r\nHost", b": ", 0.2)),
     # parameters and paths
+    "a parameter that does not exist": (400, lambda s: s.photo(JPEG, "?meshes=obj")),
     "a mesh of another kind": (400, lambda s: s.photo(JPEG, "?mesh=stl")),
     "a texture of another kind": (400, lambda s: s.photo(JPEG, "?texture=tga")),
     "a texture beyond the limit": (400, lambda s: s.photo(JPEG, "?texture=png&texture_size=100000")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -82,9 +83,13 @@ class UrlSource:
     """
 
     def __init__(self, url: str, devices: Iterable[int] | None = None) -> None:
-        parts = urlsplit(url)
+        wrong = UsageError(f"{url!r} is not the address of an endpoint", allowed="such as http://127.0.0.1:9400")
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:  # brackets without a partner
+            raise wrong from error
         if parts.scheme not in {"http", "https"} or not parts.netloc:
-            raise UsageError(f"{url!r} is not the address of an endpoint", allowed="such as http://127.0.0.1:9400")
+            raise wrong
         require("prometheus_client", "monitor", "reading a Prometheus endpoint")
         self.url = url if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}/metrics"
         self._devices = None if devices is None else set(devices)
@@ -108,6 +113,9 @@ class UrlSource:
         except urllib.error.HTTPError as error:
             with error:
                 raise UsageError(f"{self.url} answers {error.code}", allowed="an endpoint of this package") from error
+        except http.client.HTTPException as error:
+            told = f"{self.url} does not answer in HTTP, or stops midway"
+            raise UsageError(told, allowed="an endpoint of this package") from error
         except OSError as error:
             reason = getattr(error, "reason", error)
             raise MissingError(f"nobody answers at {self.url}: {reason}") from error
@@ -130,7 +138,10 @@ def parse(text: str, now: float) -> State:
         raise UsageError(f"the answer is no text of Prometheus: {error}") from error
     if "face3d_batch_size_count" not in samples:
         raise UsageError("the answer has no metrics of face3d-trt")
-    return State(now, _gpus(samples), _progress(samples))
+    try:
+        return State(now, _gpus(samples), _progress(samples))
+    except (KeyError, ValueError) as error:
+        raise UsageError("the answer's metrics are not those of this version of face3d-trt") from error
 
 
 def _gpus(samples: dict[str, list[Sample]]) -> tuple[GpuState, ...]:

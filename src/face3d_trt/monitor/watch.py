@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from face3d_trt.errors import UsageError
+from face3d_trt.errors import MissingError, UsageError
 from face3d_trt.monitor.gpus import Gpus
 from face3d_trt.monitor.metrics import LOCALHOST, Metrics
 from face3d_trt.monitor.state import LocalSource, Source, State, UrlSource
@@ -58,7 +58,13 @@ def opened(options: WatchOptions) -> Iterator[tuple[Source, str | None]]:
         yield UrlSource(options.url, options.devices), None
         return
     with contextlib.ExitStack() as stack:
-        gpus = stack.enter_context(Gpus(options.devices))
+        try:
+            gpus = stack.enter_context(Gpus(options.devices))
+        except MissingError as error:
+            error.allowed = (
+                error.allowed or "a GPU here; or --url http://HOST:PORT of a process that has an endpoint"
+            )
+            raise
         url = None
         if options.port is not None:
             metrics = stack.enter_context(contextlib.closing(Metrics(options.devices)))

@@ -47,6 +47,10 @@ class Portrait:
         found = sum(self._weights[:, [i]] * colours[:, self._corners[:, i]] for i in range(3))
         return np.clip(found, 0, 1)
 
+    def touched(self, vertices: Array) -> Array:
+        """The pixels that show any of the vertices (batch, V) bool: (batch, P) bool."""
+        return np.asarray(vertices[:, self._corners].any(axis=-1))
+
     def pictures(self, pixels: Array) -> Array:
         """What `pixels` gives as pictures: (batch, height, width, 3), black around the face."""
         pictures = np.zeros((len(pixels), *self.mask.shape, 3), pixels.dtype)

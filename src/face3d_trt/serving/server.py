@@ -213,11 +213,17 @@ def _listen(options: ServeOptions) -> socket.socket:
         listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         raise UsageError(
-            f"cannot listen on {options.host}, port {options.port}: {error.strerror or error}",
+            f"cannot listen on {options.host}, port {options.port}: {_reason(error)}",
             allowed="an address of this machine and a port that is free",
         ) from error
     listener.setblocking(False)
     return listener
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words; Python's repeat the address."""
+    known = error.errno is not None and error.errno > 0  # below 0: a name that cannot be looked up
+    return os.strerror(error.errno) if known and error.errno else str(error.strerror or error)
 
 
 def _devices(replicas: int | None) -> list[int]:
