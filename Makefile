@@ -25,7 +25,7 @@ REPORT := build/demo/report.html
 BENCH := build/bench
 BENCH_PROFILES := \
   --profile min=1x3x224x224,opt=1x3x224x224,max=4x3x224x224 \
-  --profile min=1x3x224x224,opt=8x3x224x224,max=32x3x224x224 \
+  --profile min=1x3x224x224,opt=8x3x224x224,max=16x3x224x224 \
   --profile min=1x3x224x224,opt=256x3x224x224,max=256x3x224x224
 
 .DEFAULT_GOAL := help
