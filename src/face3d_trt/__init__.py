@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# Newer wheels of ONNX Runtime report their use to their makers, on Linux too, unless told not to before the first session.
+# Newer wheels of ONNX Runtime report their use to their makers, on Linux too, unless told not to beforehand.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:

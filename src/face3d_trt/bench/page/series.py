@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,14 +66,15 @@ def _label(rows: Sequence[Row]) -> str:
 
 
 def names_of(labelled: Sequence[tuple[Series, str]]) -> dict[Series, str]:
-    """Names without doubles: the input, then the plan, is added where labels alone do not tell series apart."""
+    """Names without doubles: those that share one get their input, then their plan, as far as it tells them apart."""
     names = dict(labelled)
     for more in (lambda series: f"{series.input} input", lambda series: series.plan or series.backend):
-        count = Counter((series.mode, name) for series, name in names.items())
-        names = {
-            series: f"{name}, {more(series)}" if count[series.mode, name] > 1 else name
-            for series, name in names.items()
-        }
+        alike: dict[tuple[str, str], list[Series]] = {}
+        for series, name in names.items():
+            alike.setdefault((series.mode, name), []).append(series)
+        for (_, name), those in alike.items():
+            if len({more(series) for series in those}) > 1:
+                names |= {series: f"{name}, {more(series)}" for series in those}
     return names
 
 

@@ -122,7 +122,7 @@ def draw(name: str, text: str, panels: Sequence[Panel], styles: Mapping[str, Sty
         handles = [_handle(styles[each]) for each in shown]
         if beside:
             axes[1].set_axis_off()
-            axes[1].legend(handles, shown, loc="upper left", frameon=False)
+            axes[1].legend(handles, shown, loc="upper left", bbox_to_anchor=(-0.2, 1.0), frameon=False)
         else:
             figure.legend(handles, shown, loc="lower left", bbox_to_anchor=(0.02, 0.0), ncol=2, frameon=False)
         figure.subplots_adjust(
