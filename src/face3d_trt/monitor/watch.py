@@ -61,9 +61,7 @@ def opened(options: WatchOptions) -> Iterator[tuple[Source, str | None]]:
         try:
             gpus = stack.enter_context(Gpus(options.devices))
         except MissingError as error:
-            error.allowed = (
-                error.allowed or "a GPU here; or --url http://HOST:PORT of a process that has an endpoint"
-            )
+            error.allowed = error.allowed or "a GPU here; or --url http://HOST:PORT of a process that has an endpoint"
             raise
         url = None
         if options.port is not None:

@@ -11,6 +11,7 @@ harmonics know little of where the photo shows nothing, and what they say there 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from face3d_trt.errors import FaceError
 from face3d_trt.optional import require
 from face3d_trt.reconstruct.atlas import COLOURS_GRID, PLACES_GRID
-from face3d_trt.reconstruct.visibility import Buffer, trust
+from face3d_trt.reconstruct.visibility import Buffer, bounds, trust
 
 if TYPE_CHECKING:
     from face3d_trt.reconstruct.decoder import Face, FaceDecoder
@@ -31,6 +32,7 @@ Pixels = npt.NDArray[np.uint8]
 GAIN_GRID = 64  # local means: 3 mm of skin
 GAIN_LIMITS = (0.2, 4.0)
 COARSE = 1.25  # px of the photo per texel, above which the photo is shrunk before it is sampled
+STRIP = 64  # rows of the texture that are worked on at a time
 NEAR = 4  # px of the photo kept around the face: the reach of the filter
 SURE = 6  # a cell of which a sixth is known speaks for itself
 BASE = 24.0  # added to colours, 0 to 255, before they are compared and multiplied: dark ones have no reliable ratio
@@ -99,16 +101,19 @@ def colours_at(pixels: Pixels, uv: Array) -> Pixels:
 
 def _scale(place: Array, face: Face) -> float:
     """Px of the photo for 100 mm."""
-    return float(np.ptp(place, axis=0).max() / max(np.ptp(face.shape[:, :2], axis=0).max(), 1e-6))
+    low, high = bounds(place)
+    front, back = bounds(face.shape[:, :2])
+    return float((high - low).max() / max((back - front).max(), 1e-6))
 
 
 def _density(places: Array, seen: Array) -> float:
     """Px of the photo between neighbouring texels of the grid, where it is seen: the 75th percentile."""
     rows, columns = (np.arange(0, size - 1, 4) for size in seen.shape)  # those that have a neighbour
     here = places[np.ix_(rows, columns)]
-    across = np.abs(places[np.ix_(rows, columns + 1)] - here).max(axis=2)
-    down = np.abs(places[np.ix_(rows + 1, columns)] - here).max(axis=2)
-    steps = np.maximum(across, down)[seen[np.ix_(rows, columns)]]
+    across = np.abs(places[np.ix_(rows, columns + 1)] - here)
+    down = np.abs(places[np.ix_(rows + 1, columns)] - here)
+    both = np.maximum(across, down)
+    steps = np.maximum(both[..., 0], both[..., 1])[seen[np.ix_(rows, columns)]]
     return float(np.percentile(steps, 75)) if len(steps) else 1.0
 
 
@@ -127,8 +132,50 @@ def _sample(photo: Pixels, places: Array, seen: Array, density: float, size: int
         near = cv2.resize(near, small, interpolation=cv2.INTER_AREA)
     scale = np.array([small[0] / width, small[1] / height], np.float32)
     at = (places - (low - 0.5).astype(np.float32)) * scale - np.float32(0.5)
-    at = cv2.resize(at, (size, size), interpolation=cv2.INTER_LINEAR) if len(at) != size else at
-    return np.asarray(cv2.remap(near, at, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE), np.uint8)
+    sampled = np.zeros((size, size, 3), np.uint8)
+    for rows, part in _enlarged(at, size):
+        columns = _columns(seen, rows, size)
+        sampled[rows, columns] = cv2.remap(
+            near, part[:, columns], None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
+        )
+    return sampled
+
+
+def _columns(seen: Array, rows: slice, size: int) -> slice:
+    """Columns of the texture between which all that is seen in these rows lies."""
+    scale = size / len(seen)
+    part = seen[max(int(rows.start / scale) - 1, 0) : int(rows.stop / scale) + 2]
+    there = np.flatnonzero(part.any(axis=0))
+    if not len(there):
+        return slice(0, 1)  # OpenCV wants some
+    return slice(max(int((there[0] - 1) * scale), 0), min(int((there[-1] + 2) * scale) + 1, size))
+
+
+def _enlarged(grid: Array, size: int) -> Iterator[tuple[slice, Array]]:
+    """A grid at the texture's size, as OpenCV enlarges it linearly; in strips that stay in the processor's cache.
+
+    Args:
+        grid: (side, side) or (side, side, channels), float32 or uint8.
+        size: Of the texture.
+
+    Yields:
+        Rows of the texture, and what belongs there: (rows, size) or (rows, size, channels).
+    """
+    cv2 = require("cv2", "reconstruct", "baking textures")
+    side = len(grid)
+    if side == size:
+        yield slice(0, size), grid
+        return
+    factor, rest = divmod(size, side)
+    step = side if rest else max(1, STRIP // factor)  # only whole factors meet a pixel's centre at each strip
+    for start in range(0, side, step):
+        stop = min(start + step, side)
+        low, high = max(start - 1, 0), min(stop + 1, side)  # interpolation reads one more on either side
+        height = size if rest else (high - low) * factor
+        large = cv2.resize(grid[low:high], (size, height), interpolation=cv2.INTER_LINEAR)
+        first = 0 if rest else (start - low) * factor
+        rows = slice(0, size) if rest else slice(start * factor, stop * factor)
+        yield rows, large[first : first + rows.stop - rows.start]
 
 
 def _paint(decoder: FaceDecoder, face: Face, sampled: Pixels, weight: Array, size: int) -> Pixels:
@@ -173,10 +220,8 @@ def _pull_push(values: Array, weight: Array) -> Array:
 
 
 def _blend(sampled: Pixels, painted: Pixels, weight: Array, size: int) -> Pixels:
-    """One over the other."""
+    """One over the other; `sampled` becomes the result."""
     cv2 = require("cv2", "reconstruct", "baking textures")
-    if len(painted) != size:
-        painted = cv2.resize(painted, (size, size), interpolation=cv2.INTER_LINEAR)
-    if len(weight) != size:
-        weight = cv2.resize(weight, (size, size), interpolation=cv2.INTER_LINEAR)
-    return np.asarray(cv2.blendLinear(sampled, painted, weight, 1 - weight), np.uint8)
+    for (rows, paint), (_, share) in zip(_enlarged(painted, size), _enlarged(weight, size), strict=True):
+        sampled[rows] = cv2.blendLinear(sampled[rows], np.ascontiguousarray(paint), share, 1 - share)
+    return sampled
