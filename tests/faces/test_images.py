@@ -194,7 +194,8 @@ def test_a_truncated_file_is_an_error_that_names_it(tmp_path, portrait, suffix, 
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(b"", "empty"), (b"just some text, long enough to have a header", "not a picture")]
+    ("content", "reason"),
+    [(b"", "empty"), (b"just some text, long enough to have a header", "no JPEG, PNG, WebP or BMP")],
 )
 def test_what_is_no_picture_is_told(tmp_path, content, reason):
     (tmp_path / "a.jpg").write_bytes(content)
