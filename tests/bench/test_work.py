@@ -10,6 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from face3d_trt.bench.results import _countable
+from face3d_trt.bench.subject import Subject
 from face3d_trt.bench.work import count_file, count_graph, count_network
 from face3d_trt.graph.info import read_info
 from face3d_trt.graph.macs import multiply_adds
@@ -83,6 +85,16 @@ def test_graph_and_definition_agree_node_by_node(exported: Path) -> None:
     assert {node.name: node for node in by_graph.nodes} == {node.name: node for node in by_definition.nodes}
     assert by_graph.flops == 2 * sum(multiply_adds(onnx.load(exported)).values())
     assert math.isclose(sum(node.flops for node in by_graph.nodes), by_graph.flops)
+
+
+def test_without_a_graph_the_checkpoint_tells_which_network_it_is(standin: Path, exported: Path) -> None:
+    subject = Subject(standin, None, (), None, None, "stand-in")
+    source = _countable(subject, "coeffs")
+    assert source is not None
+    count, directory = source
+    assert count(directory, 224, 224) == count_network(read_info(exported).width)
+    assert _countable(subject, "mesh") is None  # whose bases it does not count
+    assert _countable(Subject(None, None, (), None, None, "an engine alone"), "coeffs") is None
 
 
 def test_a_mesh_has_the_bases_beside_the_network(exported_mesh: Path) -> None:

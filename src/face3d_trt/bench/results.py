@@ -13,6 +13,7 @@ from face3d_trt.errors import Face3DError, UsageError
 from face3d_trt.report import SILENT, Reporter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from face3d_trt.bench.options import BenchOptions
@@ -94,9 +95,9 @@ class Results:
             report.stage("ceilings: matrix products, memory and copies at their best")
             found = _asked(_ceilings, device, seconds=min(_CEILINGS_S, until(deadline)), report=report)
             self._change(ceilings=found or Ceilings())
-        if self.file.work is None and subject.onnx is not None and importlib.util.find_spec("onnx") is not None:
-            arguments = (subject.onnx, options.height, options.width)
-            found = _asked(_work, *arguments, seconds=min(_COUNTING_S, until(deadline)), report=report)
+        if self.file.work is None and (source := _countable(subject, options.outputs)) is not None:
+            arguments = (*source, options.height, options.width)
+            found = _asked(*arguments, seconds=min(_COUNTING_S, until(deadline)), report=report)
             self._change(work=found)
 
     def write(self) -> BenchFile:
@@ -117,10 +118,27 @@ def _ceilings(device: int | None) -> Ceilings:
     return measure_ceilings(device)
 
 
+def _countable(subject: Subject, outputs: str) -> tuple[Callable[[Path, int, int], Work], Path] | None:
+    """What counts the work, and of which file: the graph, or where there is none the checkpoint's network, without mesh."""
+    if subject.onnx is not None and importlib.util.find_spec("onnx") is not None:
+        return _work, subject.onnx
+    if outputs == "coeffs" and subject.directory is not None and importlib.util.find_spec("torch") is not None:
+        return _work_of_checkpoint, subject.directory
+    return None
+
+
 def _work(onnx: Path, height: int, width: int) -> Work:
     from face3d_trt.bench.work import count_file
 
     return count_file(onnx, height, width)
+
+
+def _work_of_checkpoint(directory: Path, height: int, width: int) -> Work:
+    from face3d_trt.bench.work import count_network
+    from face3d_trt.model.load import CHECKPOINT, read_network
+    from face3d_trt.model.network import width_of
+
+    return count_network(width_of(read_network(directory / CHECKPOINT)), height, width)
 
 
 def _asked(what: object, *arguments: object, seconds: float, report: Reporter) -> object:
