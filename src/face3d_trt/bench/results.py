@@ -119,7 +119,7 @@ def _ceilings(device: int | None) -> Ceilings:
 
 
 def _countable(subject: Subject, outputs: str) -> tuple[Callable[[Path, int, int], Work], Path] | None:
-    """What counts the work, and of which file: the graph, or where there is none the checkpoint's network, without mesh."""
+    """What counts the work, and of which file: the graph, else the checkpoint, whose network has no mesh."""
     if subject.onnx is not None and importlib.util.find_spec("onnx") is not None:
         return _work, subject.onnx
     if outputs == "coeffs" and subject.directory is not None and importlib.util.find_spec("torch") is not None:
