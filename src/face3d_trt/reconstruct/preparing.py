@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,31 +17,11 @@ from face3d_trt.reconstruct.results import Failure
 from face3d_trt.reconstruct.stages import VideoFrames, decode, find_faces, read_rows, scaled
 
 if TYPE_CHECKING:
+    from face3d_trt.reconstruct.clock import Clock
     from face3d_trt.reconstruct.shared import Bays
     from face3d_trt.reconstruct.sources import Item
 
 DIED = "the process that worked on it died: the file is damaged in a way that a library does not survive, or memory"
-
-
-class Clock:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Count what happens inside."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[stage] = self._seconds.get(stage, 0.0) + time.perf_counter() - start
-
-    def take(self) -> dict[str, float]:
-        """What was counted since the last time."""
-        seconds, self._seconds = self._seconds, {}
-        return seconds
 
 
 class Preparer:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy.typing as npt
 
 from face3d_trt.errors import Face3DError
+from face3d_trt.reconstruct.clock import Clock
 from face3d_trt.reconstruct.finish import Finisher, Prepared
 from face3d_trt.reconstruct.messages import Answer, Broken, Setup, Task
-from face3d_trt.reconstruct.preparing import DIED, Clock, Preparer
+from face3d_trt.reconstruct.preparing import DIED, Preparer
 from face3d_trt.reconstruct.results import WORK, Failure, line
 from face3d_trt.reconstruct.shared import Bays, Memory
 

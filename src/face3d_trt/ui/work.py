@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 import zipfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from face3d_trt.errors import FaceError
 from face3d_trt.faces.detect import Mtcnn
 from face3d_trt.faces.images import LONG_SIDE, decode_photo
 from face3d_trt.names import CROP
+from face3d_trt.reconstruct.clock import Clock
 from face3d_trt.reconstruct.engines import EngineSetup, describe, open_for
 from face3d_trt.reconstruct.gpus import CPU, find_devices
 from face3d_trt.reconstruct.mesh import glb_file
@@ -29,7 +28,6 @@ from face3d_trt.reconstruct.products import MIME, ProductOptions, face_path, loa
 from face3d_trt.reconstruct.stages import find_faces, infer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -126,43 +124,29 @@ class PhotoWork:
         self.close()
 
     def _run(self, data: bytes) -> Result:
-        clock = _Clock()
-        with clock.stage("read the photo"):
+        clock = Clock()
+        with clock.timed("read the photo"):
             photo = decode_photo(data, NAME, LONG_SIDE, self._max_pixels)
-        with clock.stage("find and align the face"):
+        with clock.timed("find and align the face"):
             found = find_faces(photo, NAME, self._detector, self._ready.template)
         if not found.faces:
             raise FaceError("the faces in this photo are at its edge or turned away too far")
         face = found.faces[0]
-        with clock.stage("network"):
+        with clock.timed("network"):
             coeffs = self._coeffs(face.crop)
-        with clock.stage("mesh and texture"):
+        with clock.timed("mesh and texture"):
             files = make_products(self._decoder, photo.pixels, face.matrix, coeffs, STEM, _PRODUCTS)
             glb = glb_file(self._decoder, self._decoder.decode(coeffs), files[TEXTURE], MIME["png"])
-        with clock.stage("files"):
+        with clock.timed("files"):
             mesh = [name for name in files if name != COEFFS]
             kept = {GLB: glb, TEXTURE: files[TEXTURE], COEFFS: files[COEFFS], ZIP: _zipped(files, mesh)}
         height, width = (round(side / photo.scale) for side in photo.pixels.shape[:2])
-        return Result((width, height), found.count, face.box is not None, coeffs, kept, clock.seconds)
+        return Result((width, height), found.count, face.box is not None, coeffs, kept, clock.take())
 
     def _coeffs(self, crop: Pixels) -> npt.NDArray[np.float32]:
         least = self._ready.batch[0]  # of some plans more than one
         coeffs: npt.NDArray[np.float32] = infer(self._engine, np.repeat(crop[None], least, axis=0))[0].copy()
         return coeffs
-
-
-class _Clock:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Time a block."""
-        began = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - began
 
 
 def _zipped(files: dict[str, bytes], names: list[str]) -> bytes:

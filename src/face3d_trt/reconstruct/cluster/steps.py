@@ -20,12 +20,13 @@ from face3d_trt.faces.detect import Detector, detector
 from face3d_trt.faces.images import Photo
 from face3d_trt.names import CROP, MAX_SIDE
 from face3d_trt.optional import require
+from face3d_trt.reconstruct.clock import Clock
 from face3d_trt.reconstruct.cluster.attempts import attempt
 from face3d_trt.reconstruct.cluster.parcels import Job, Parcel, pack, unpack
 from face3d_trt.reconstruct.engines import describe, is_short_of_memory, open_for
 from face3d_trt.reconstruct.finish import Finisher, Placed, Prepared, failure_of
 from face3d_trt.reconstruct.gpus import CPU
-from face3d_trt.reconstruct.preparing import DIED, Clock
+from face3d_trt.reconstruct.preparing import DIED
 from face3d_trt.reconstruct.processes import QUIET
 from face3d_trt.reconstruct.queues import Video
 from face3d_trt.reconstruct.results import WORK, Failure, failed, line
